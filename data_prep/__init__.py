@@ -1,0 +1,1 @@
+"""Annotations in, datasets of (claim, evidence, label) out. No torch here."""

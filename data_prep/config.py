@@ -1,0 +1,123 @@
+"""Read a YAML file into a frozen dataclass, with errors that name the key and the nearest right one.
+
+Used wherever torch must not be imported (build, calibrate, report, export). Training uses TRL's parser instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import yaml
+
+from .errors import ConfigError
+
+T = TypeVar("T")
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader that refuses a key given twice (PyYAML keeps the last one silently)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise ConfigError(f"line {key_node.start_mark.line + 1}: key given twice, got {key!r}; keep one")
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping a YAML file holds.
+
+    Raises:
+        ConfigError: no such file, not YAML, a duplicate key, or not a mapping.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such config file; check the path given with --config")
+    try:
+        value = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML; {error}") from error
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not isinstance(value, dict):
+        raise ConfigError(f"{path}: must be a mapping of keys to values, got {type(value).__name__}; see configs/")
+    return value
+
+
+def load_config(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -> T:
+    """Read `path` into the dataclass `cls`; `overrides` are `key.path=value` strings that win over the file."""
+    values = read_yaml(path)
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator:
+            raise ConfigError(f"command line: an override must read key=value, got {override!r}; add the value")
+        _put(values, key.strip().split("."), yaml.safe_load(text))
+    return from_mapping(cls, values, where=str(path))
+
+
+def from_mapping(cls: type[T], values: dict[str, Any], where: str, prefix: str = "") -> T:
+    """Build the dataclass `cls` from a mapping, checking names and types all the way down."""
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in fields:
+            near = difflib.get_close_matches(str(key), fields, n=1, cutoff=0.0)
+            raise ConfigError(f"{where}: unknown key, got {prefix}{key}; did you mean {prefix}{near[0]}?")
+    for name, f in fields.items():
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if required and name not in values:
+            raise ConfigError(f"{where}: required key is missing, got no {prefix}{name}; add it")
+    return cls(**{k: _convert(v, hints[k], where, f"{prefix}{k}") for k, v in values.items()})
+
+
+def _put(values: dict[str, Any], keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        values = values.setdefault(key, {})
+    values[keys[-1]] = value
+
+
+def _convert(value: Any, hint: Any, where: str, key: str) -> Any:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in args:
+            return None
+        return _convert(value, next(a for a in args if a is not type(None)), where, key)
+    if origin is Literal:
+        if value not in args:
+            raise ConfigError(f"{where}: {key} is not one of {list(args)}, got {value!r}; pick one")
+        return value
+    if origin in (tuple, list):
+        if not isinstance(value, list):
+            raise ConfigError(f"{where}: {key} must be a list, got {value!r}; write [a, b]")
+        return origin(_convert(v, args[0], where, f"{key}[{i}]") for i, v in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: {key} must be a mapping, got {value!r}; write {{name: value}}")
+        return {k: _convert(v, args[1], where, f"{key}.{k}") for k, v in value.items()}
+    if dataclasses.is_dataclass(hint):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: {key} must be a mapping, got {value!r}; indent its keys below it")
+        return from_mapping(hint, value, where, prefix=f"{key}.")  # type: ignore[arg-type]
+    return _scalar(value, hint, where, key)
+
+
+def _scalar(value: Any, hint: Any, where: str, key: str) -> Any:
+    if hint is float and isinstance(value, (int, float, str)) and not isinstance(value, bool):
+        try:
+            return float(value)  # YAML 1.1 reads 1e-4 as a string
+        except ValueError:
+            pass
+    elif hint is Path and isinstance(value, str):
+        return Path(value)
+    elif hint is Any or (isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
+        return value
+    raise ConfigError(f"{where}: {key} must be {hint.__name__}, got {value!r}; fix the value")

@@ -1,0 +1,1 @@
+"""Everything that touches the network: prompt, positions, backbone, packing, the verifier directory and `Verifier`."""

@@ -1,0 +1,1 @@
+"""Entry scripts and the trainer: LoRA fine-tuning of a verifier under accelerate and DeepSpeed."""
