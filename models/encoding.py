@@ -1,0 +1,174 @@
+"""Evidence and claims to token ids, pixels and positions: the one road from a `Pair` to the network.
+
+Training, prediction and `Verifier` all encode here, so a verifier sees in use exactly what it saw in training.
+Objects are picklable: data-loader workers build them once and decode their own videos.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..data_prep.errors import MediaError, ModelInputError
+from ..data_prep.frames import Frames, FrameSampling, read_frames, read_image
+from ..data_prep.rows import Evidence, Image, VideoSegment
+from .positions import PositionRule, VisionLayout, mrope_positions
+from .prompt import ChatText, Prompt
+
+
+@dataclass(frozen=True)
+class EncodedEvidence:
+    """A prefix, ready to be followed by claims.
+
+    Attributes:
+        ids_P: (P,) token ids, placeholders expanded to one per visual token.
+        positions_3P: (3, P) rotary positions.
+        next_position: where every claim starts.
+        vision: `pixel_values_videos`, `video_grid_thw`, `second_per_grid_ts`, `pixel_values`, `image_grid_thw`, those
+            that apply, as the backbone's forward takes them.
+    """
+
+    ids_P: torch.Tensor
+    positions_3P: torch.Tensor
+    next_position: int
+    vision: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Media:
+    """Decoded evidence: frames of each video segment and pixels of each image, in the order of the evidence."""
+
+    videos: tuple[Frames, ...] = ()
+    images_HWC: tuple[np.ndarray, ...] = ()
+
+
+def read_media(evidence: tuple[Evidence, ...], sampling: FrameSampling, media_root: str | Path | None = None) -> Media:
+    """Decode what the evidence shows. `MediaError` names the file; absent media is an error, not an empty clip."""
+    videos, images = [], []
+    for e in evidence:
+        if isinstance(e, VideoSegment):
+            if e.absent:
+                raise MediaError(f"{e.path}: media is marked absent; add the file and rebuild with media: required")
+            videos.append(read_frames(e, sampling, media_root))
+        elif isinstance(e, Image):
+            images.append(read_image(e.path, media_root))
+    return Media(tuple(videos), tuple(images))
+
+
+class Encoder:
+    """Turns evidence and claims into network input, for one processor, prompt, sampling and position rule."""
+
+    def __init__(
+        self,
+        processor: Any,
+        layout: VisionLayout,
+        prompt: Prompt,
+        sampling: FrameSampling,
+        rule: PositionRule = "published",
+        max_tokens: int = 8192,
+    ) -> None:
+        """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut."""
+        self.processor, self.layout, self.sampling, self.rule = processor, layout, sampling, rule
+        self.tokenizer, self.max_tokens, self.chat = processor.tokenizer, max_tokens, ChatText(prompt, processor)
+
+    def claim_ids(self, claim: str, context: str | None = None) -> torch.Tensor:
+        """(L,) token ids that follow a prefix, up to the verdict position."""
+        return self._ids(self.chat.claim(claim, context))
+
+    def evidence(self, evidence: tuple[Evidence, ...], media: Media) -> EncodedEvidence:
+        """Encode a prefix.
+
+        Args:
+            evidence: what the claims are judged against.
+            media: its decoded frames and images, from `read_media`.
+
+        Raises:
+            ModelInputError: the prefix alone exceeds `max_tokens`, or holds control tokens.
+        """
+        vision = {**self._videos(media.videos), **self._images(media.images_HWC)}
+        ids = self._expand(self._ids(self.chat.prefix(evidence)), vision)
+        if len(ids) >= self.max_tokens:
+            raise ModelInputError(
+                f"evidence: prompt is too long, got {len(ids)} tokens of at most {self.max_tokens}; "
+                "lower sampling.max_frames or max_pixels, shorten the span, or raise max_tokens"
+            )
+        positions, start = mrope_positions(
+            ids,
+            self.layout,
+            image_grids_N3=vision.get("image_grid_thw"),
+            video_grids_N3=vision.get("video_grid_thw"),
+            seconds_per_grid_N=vision.get("second_per_grid_ts"),
+            rule=self.rule,
+        )
+        return EncodedEvidence(ids, positions, start, vision)
+
+    def _ids(self, text: str) -> torch.Tensor:
+        return torch.tensor(self.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.long)
+
+    def _videos(self, videos: tuple[Frames, ...]) -> dict[str, torch.Tensor]:
+        """Pixels, grids and seconds per temporal patch; one processor call per video, since sizes differ."""
+        if not videos:
+            return {}
+        processor = self.processor.video_processor
+        outs = [
+            processor(
+                videos=[torch.from_numpy(np.ascontiguousarray(v.pixels_FHWC)).permute(0, 3, 1, 2)],
+                size=self._size(),
+                do_sample_frames=False,
+                cap_pixels_per_frame=False,
+                return_tensors="pt",
+            )
+            for v in videos
+        ]
+        seconds = [seconds_per_grid(v.times_s, processor.temporal_patch_size) for v in videos]
+        return {
+            "pixel_values_videos": torch.cat([o["pixel_values_videos"] for o in outs]),
+            "video_grid_thw": torch.cat([o["video_grid_thw"] for o in outs]),
+            "second_per_grid_ts": torch.tensor(seconds, dtype=torch.float64),
+        }
+
+    def _images(self, images_HWC: tuple[np.ndarray, ...]) -> dict[str, torch.Tensor]:
+        if not images_HWC:
+            return {}
+        out = self.processor.image_processor(
+            images=[torch.from_numpy(np.ascontiguousarray(i)).permute(2, 0, 1) for i in images_HWC],
+            size=self._size(),
+            return_tensors="pt",
+        )
+        return {"pixel_values": out["pixel_values"], "image_grid_thw": out["image_grid_thw"]}
+
+    def _size(self) -> dict[str, int]:
+        return {"shortest_edge": self.sampling.min_pixels, "longest_edge": self.sampling.max_pixels}
+
+    def _expand(self, ids_T: torch.Tensor, vision: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Repeat each placeholder once per visual token of its grid."""
+        repeats = torch.ones_like(ids_T)
+        merge = self.layout.spatial_merge_size**2
+        for token, grid in (
+            (self.layout.video_token_id, "video_grid_thw"),
+            (self.layout.image_token_id, "image_grid_thw"),
+        ):
+            n_tokens = vision[grid].prod(-1) // merge if grid in vision else torch.zeros(0, dtype=torch.long)
+            where = ids_T == token
+            if int(where.sum()) != len(n_tokens):
+                raise ModelInputError(
+                    f"evidence: {int(where.sum())} {grid.split('_')[0]} placeholders, got pixels for {len(n_tokens)}; "
+                    "a model must never be asked about pixels it is not given"
+                )
+            repeats[where] = n_tokens
+        return torch.repeat_interleave(ids_T, repeats)
+
+
+def seconds_per_grid(times_s: np.ndarray, temporal_patch_size: int) -> float:
+    """Seconds between temporal patches, from the real presentation times of the sampled frames.
+
+    Qwen2.5-VL places a temporal patch at (seconds x tokens_per_second); one number per video, so unequal spacing is
+    averaged. A single frame has no spacing and counts as one second per frame.
+    """
+    if len(times_s) < 2:
+        return float(temporal_patch_size)
+    return float((times_s[-1] - times_s[0]) / (len(times_s) - 1) * temporal_patch_size)
