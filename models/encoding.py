@@ -6,18 +6,24 @@ Objects are picklable: data-loader workers build them once and decode their own 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from transformers.models.qwen2_vl.video_processing_qwen2_vl import smart_resize
 
 from ..data_prep.errors import MediaError, ModelInputError
-from ..data_prep.frames import Frames, FrameSampling, read_frames, read_image
+from ..data_prep.frames import Frames, FrameSampling, frame_times, read_frames, read_image
+from ..data_prep.media import probe
 from ..data_prep.rows import Evidence, Image, VideoSegment
 from .positions import PositionRule, VisionLayout, mrope_positions
 from .prompt import ChatText, Prompt
+
+_SHORTEN = "lower sampling.max_frames or max_pixels, shorten the span, or raise max_tokens"
 
 
 @dataclass(frozen=True)
@@ -87,15 +93,10 @@ class Encoder:
             media: its decoded frames and images, from `read_media`.
 
         Raises:
-            ModelInputError: the prefix alone exceeds `max_tokens`, or holds control tokens.
+            ModelInputError: text holds the model's control tokens, or placeholders and pixels disagree.
         """
         vision = {**self._videos(media.videos), **self._images(media.images_HWC)}
         ids = self._expand(self._ids(self.chat.prefix(evidence)), vision)
-        if len(ids) >= self.max_tokens:
-            raise ModelInputError(
-                f"evidence: prompt is too long, got {len(ids)} tokens of at most {self.max_tokens}; "
-                "lower sampling.max_frames or max_pixels, shorten the span, or raise max_tokens"
-            )
         positions, start = mrope_positions(
             ids,
             self.layout,
@@ -105,6 +106,39 @@ class Encoder:
             rule=self.rule,
         )
         return EncodedEvidence(ids, positions, start, vision)
+
+    def count_prefix_tokens(self, evidence: tuple[Evidence, ...], media_root: str | Path | None = None) -> int:
+        """Length of a prefix without decoding its media: only file headers are read. Equals `len(evidence(...).ids_P)`."""
+        n_tokens = len(self._ids(self.chat.prefix(evidence)))
+        for e in evidence:
+            if isinstance(e, VideoSegment):
+                info = probe(e.path, media_root)
+                n_frames = len(frame_times(e.start_s, info.duration_s if e.end_s is None else e.end_s, self.sampling))
+                n_tokens += self._visual_tokens(n_frames, info.height, info.width) - 1
+            elif isinstance(e, Image):
+                height, width = read_image(e.path, media_root).shape[:2]
+                n_tokens += self._visual_tokens(1, height, width) - 1
+        return n_tokens
+
+    def _visual_tokens(self, n_frames: int, height: int, width: int) -> int:
+        processor = self.processor.video_processor
+        factor = processor.patch_size * processor.merge_size
+        height, width = smart_resize(height, width, factor, self.sampling.min_pixels, self.sampling.max_pixels)
+        return math.ceil(n_frames / processor.temporal_patch_size) * (height // factor) * (width // factor)
+
+    def check_length(self, evidence: EncodedEvidence, claims: Sequence[torch.Tensor]) -> None:
+        """`ModelInputError` if the prefix and any one claim together exceed `max_tokens`; nothing is ever cut."""
+        longest = max((len(c) for c in claims), default=0)
+        if len(evidence.ids_P) + longest > self.max_tokens:
+            raise ModelInputError(
+                f"prompt: too long, got {len(evidence.ids_P)} evidence + {longest} claim tokens of at most "
+                f"{self.max_tokens}; {_SHORTEN}"
+            )
+
+    @property
+    def pad_id(self) -> int:
+        """Token that fills short rows; masked, so any id would do."""
+        return self.tokenizer.pad_token_id
 
     def _ids(self, text: str) -> torch.Tensor:
         return torch.tensor(self.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.long)

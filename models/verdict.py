@@ -7,8 +7,6 @@ only.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F  # noqa: N812 (the usual name)
 
@@ -85,14 +83,3 @@ def check_sees(batch: dict[str, torch.Tensor], layout: VisionLayout) -> None:
                 f"{kind}: {placeholders} placeholder tokens need {placeholders * merge} patches, got {given} patches of "
                 f"pixels and a grid of {patches}; a model must never be asked about pixels it is not given"
             )
-
-
-def vision_layout(config: Any) -> VisionLayout:
-    """What positions and checks need of a Qwen2.5-VL configuration."""
-    vision = config.vision_config
-    return VisionLayout(
-        image_token_id=config.image_token_id,
-        video_token_id=config.video_token_id,
-        spatial_merge_size=vision.spatial_merge_size,
-        tokens_per_second=float(vision.tokens_per_second),
-    )

@@ -1,0 +1,135 @@
+"""Qwen2.5-VL from disk or hub: model, processor, adapters, and a hash of the weights that were loaded."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoProcessor, PreTrainedModel, Qwen2_5_VLForConditionalGeneration
+
+from ..data_prep.errors import DirectoryError
+from .positions import VisionLayout
+
+# Anchored on the language model: bare suffixes such as `gate_proj` would hit the vision tower's MLPs as well.
+LANGUAGE_LINEARS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+
+# bitsandbytes matches from the start of a module's name and replaces its defaults: name all that stays unquantised.
+UNQUANTISED_MODULES = ["model.visual", "lm_head", "score"]
+
+_WANTED_FILES = ["*.safetensors", "*.json", "*.txt", "*.jinja"]
+
+
+def resolve_base(name_or_path: str | Path, revision: str | None = None) -> Path:
+    """The local folder of a checkpoint: the path itself, or the hub's snapshot of that id (downloaded if need be)."""
+    path = Path(name_or_path)
+    if path.is_dir():
+        return path
+    if path.is_absolute() or str(name_or_path).startswith("."):
+        raise DirectoryError(f"base model: no such folder, got {name_or_path}; check the path or give a hub id")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(str(name_or_path), revision=revision, allow_patterns=_WANTED_FILES))
+    except Exception as error:
+        raise DirectoryError(
+            f"base model: {name_or_path!r} is neither a folder here nor a reachable hub id; {type(error).__name__}: {error}"
+        ) from error
+
+
+def load_processor(path: str | Path) -> Any:
+    """The checkpoint's processor: tokenizer, chat template, image and video processors."""
+    return AutoProcessor.from_pretrained(path)
+
+
+def load_backbone(
+    path: str | Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    quantization_config: Any = None,
+    attn_implementation: str = "sdpa",
+    device_map: Any = None,
+) -> Qwen2_5_VLForConditionalGeneration:
+    """Load every weight of a Qwen2.5-VL checkpoint.
+
+    Args:
+        path: a local folder, from `resolve_base`.
+        dtype: of the weights.
+        quantization_config: a BitsAndBytesConfig, or None. The vision tower, lm_head and score stay unquantised.
+        attn_implementation: must accept a 4-D boolean mask; sdpa does.
+        device_map: as in transformers.
+
+    Raises:
+        DirectoryError: weights missing from the checkpoint (they would be random) or foreign to the architecture.
+    """
+    if attn_implementation != "sdpa":
+        raise DirectoryError(
+            f"attn_implementation: packed claims need a 4-D boolean mask, got {attn_implementation!r}; use sdpa "
+            "(eager adds a boolean mask, flash_attention_2 ignores it)"
+        )
+    if quantization_config is not None:
+        quantization_config.llm_int8_skip_modules = list(UNQUANTISED_MODULES)
+    model, info = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+        path,
+        dtype=dtype,
+        quantization_config=quantization_config,
+        attn_implementation=attn_implementation,
+        device_map=device_map,
+        output_loading_info=True,
+    )
+    wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
+    if wrong:
+        raise DirectoryError(f"{path}: weights do not fit Qwen2.5-VL, got {wrong}; use an unmodified checkpoint")
+    return model
+
+
+def vision_layout(config: Any) -> VisionLayout:
+    """What positions and checks need of a Qwen2.5-VL configuration."""
+    vision = config.vision_config
+    return VisionLayout(
+        image_token_id=config.image_token_id,
+        video_token_id=config.video_token_id,
+        spatial_merge_size=vision.spatial_merge_size,
+        tokens_per_second=float(vision.tokens_per_second),
+    )
+
+
+def attach_lora(model: PreTrainedModel, peft_config: Any) -> Any:
+    """Wrap the backbone in PEFT adapters; without named targets, every linear layer of the language model."""
+    from peft import get_peft_model
+
+    if not peft_config.target_modules:
+        peft_config.target_modules = LANGUAGE_LINEARS
+    return get_peft_model(model, peft_config, autocast_adapter_dtype=False)
+
+
+def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
+    """Counts of parameters: trainable in the language model, vision tower and head, and all there are."""
+    counts = {"language_model": 0, "visual": 0, "lm_head": 0, "total": 0}
+    for name, parameter in model.named_parameters():
+        # A sharded parameter (ZeRO-3) reports its own size as zero and keeps the true one in ds_numel.
+        size = getattr(parameter, "ds_numel", parameter.numel())
+        counts["total"] += size
+        if parameter.requires_grad:
+            part = next((p for p in ("visual", "lm_head") if p in name), "language_model")
+            counts[part] += size
+    return counts
+
+
+def weights_sha256(path: str | Path) -> str:
+    """One hash over the names and bytes of every safetensors file in a checkpoint folder."""
+    files = sorted(Path(path).glob("*.safetensors"))
+    if not files:
+        raise DirectoryError(f"{path}: no safetensors weights, got none; pickled checkpoints are not read, convert them")
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.name.encode())
+        total.update(file_sha256(file).encode())
+    return total.hexdigest()
+
+
+def file_sha256(path: str | Path) -> str:
+    """Hex SHA-256 of one file."""
+    with Path(path).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

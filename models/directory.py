@@ -1,0 +1,175 @@
+"""The verifier directory: what it contains, how it is written (whole or not at all) and checked when read.
+
+    verifier_config.json      schema, base and its weight hash, prompt, label words and ids, positions, sampling
+    adapter/ or model/        safetensors: LoRA weights over the base, or the whole model
+    processor/                tokenizer, chat template, image and video processors
+    calibration.json          absent in a draft that was trained but not yet calibrated
+    thresholds.json           named operating points, likewise
+    golden/                   small inputs with the margins they must give
+    MANIFEST.sha256           hash of every other file
+
+JSON and safetensors only. Docs: docs/verifier-directory.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ..data_prep.config import from_mapping
+from ..data_prep.errors import ConfigError, DirectoryError
+from ..data_prep.frames import FrameSampling
+from .backbone import file_sha256
+from .positions import PositionRule
+from .prompt import Prompt
+
+SCHEMA_VERSION = "1.0"
+MANIFEST = "MANIFEST.sha256"
+CONFIG = "verifier_config.json"
+_ALLOWED_SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".md", ".html", ".parquet", ".sha256"}
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """The checkpoint an adapter stands on. `path` is a hub id, or a folder relative to the verifier directory."""
+
+    path: str
+    revision: str | None
+    weights_sha256: str
+
+
+@dataclass(frozen=True)
+class VerifierConfig:
+    """Everything needed to ask the network the question it was trained on."""
+
+    base: BaseModel
+    weights: Literal["adapter", "full"]
+    prompt: Prompt
+    supported_id: int
+    refuted_id: int
+    sampling: FrameSampling
+    position_rule: PositionRule = "published"
+    head: Literal["next_token"] = "next_token"
+    max_tokens: int = 8192
+    claims_per_row: int = 32
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    quantization: dict[str, Any] | None = None
+    trained: dict[str, Any] = field(default_factory=dict)
+    schema_version: str = SCHEMA_VERSION
+    prompt_sha256: str = ""
+
+    def to_json(self) -> str:
+        """The file's text; carries the prompt's hash so that an edited template is noticed."""
+        values = dataclasses.asdict(self) | {"prompt_sha256": self.prompt.sha256}
+        return json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def write_directory(directory: str | Path, fill: Callable[[Path], None]) -> Path:
+    """Build a verifier directory under a temporary name, hash it, and rename it into place.
+
+    Args:
+        directory: the final name; must not exist.
+        fill: writes everything but the manifest into the folder it is given.
+    """
+    directory = Path(directory)
+    if directory.exists():
+        raise DirectoryError(f"{directory}: already exists; choose another name or remove it")
+    temporary = directory.with_name(f".{directory.name}.partial-{os.getpid()}")
+    temporary.mkdir(parents=True)
+    try:
+        fill(temporary)
+        write_manifest(temporary)
+        temporary.rename(directory)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    return directory
+
+
+def write_manifest(directory: Path) -> None:
+    """Record the hash of every file, in sha256sum's own format."""
+    lines = [f"{file_sha256(directory / name)}  {name}" for name in _files_of(directory)]
+    (directory / MANIFEST).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_directory(directory: str | Path) -> VerifierConfig:
+    """Check a verifier directory's files and read its configuration.
+
+    Raises:
+        DirectoryError: not a verifier directory, a newer major schema, a file changed, added or lost since it was
+            written, a file of a forbidden kind, or a value that does not fit.
+    """
+    directory = Path(directory)
+    path = directory / CONFIG
+    if not path.is_file():
+        raise DirectoryError(f"{directory}: not a verifier directory, got no {CONFIG}; give the folder export wrote")
+    values = _read_json(path)
+    version = str(values.get("schema_version", "?"))
+    if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+        raise DirectoryError(
+            f"{path}: schema version {version} is not readable by this release (it reads {SCHEMA_VERSION}); "
+            "install the proofreel release that wrote it"
+        )
+    check_manifest(directory)
+    try:
+        config = from_mapping(VerifierConfig, values, where=str(path))
+    except ConfigError as error:
+        raise DirectoryError(str(error)) from error
+    if config.prompt_sha256 != config.prompt.sha256:
+        raise DirectoryError(f"{path}: the prompt does not match its recorded hash; restore the directory from its source")
+    return config
+
+
+def check_manifest(directory: Path) -> None:
+    """`DirectoryError` unless the files are exactly those listed, unchanged, and of the allowed kinds."""
+    manifest = directory / MANIFEST
+    if not manifest.is_file():
+        raise DirectoryError(f"{directory}: no {MANIFEST}; the directory is incomplete, fetch it again")
+    listed: dict[str, str] = {}
+    for n, line in enumerate(manifest.read_text(encoding="utf-8").splitlines(), 1):
+        match = re.fullmatch(r"([0-9a-f]{64})  (\S.*)", line)
+        if not match or Path(match[2]).is_absolute() or ".." in Path(match[2]).parts:
+            raise DirectoryError(f"{manifest}:{n}: not a hash and a file inside the directory, got {line!r}")
+        listed[match[2]] = match[1]
+    present = set(_files_of(directory))
+    if lost := sorted(set(listed) - present):
+        raise DirectoryError(f"{directory}: files are missing, got no {lost}; fetch the directory again")
+    if extra := sorted(present - set(listed)):
+        raise DirectoryError(f"{directory}: files the manifest does not list, got {extra}; remove them")
+    for name, digest in listed.items():
+        if file_sha256(directory / name) != digest:
+            raise DirectoryError(f"{directory / name}: changed since the directory was written; fetch it again")
+
+
+def fingerprint(directory: str | Path) -> str:
+    """Identity of a published verifier: the hash of its manifest. Scores are comparable when it is equal."""
+    return file_sha256(Path(directory) / MANIFEST)
+
+
+def _files_of(directory: Path) -> list[str]:
+    names = []
+    for path in sorted(directory.rglob("*")):
+        if path.is_symlink():
+            raise DirectoryError(f"{path}: symbolic links are not part of a verifier directory; copy the file")
+        if path.is_file() and path.name != MANIFEST:
+            if path.suffix not in _ALLOWED_SUFFIXES:
+                raise DirectoryError(f"{path}: files of this kind are refused, got {path.suffix!r}; remove it")
+            names.append(path.relative_to(directory).as_posix())
+    return names
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DirectoryError(f"{path}: not valid JSON; {error}") from error
+    if not isinstance(value, dict):
+        raise DirectoryError(f"{path}: must be a JSON object, got {type(value).__name__}")
+    return value

@@ -1,0 +1,110 @@
+"""What a training run can be told, beyond transformers' TrainingArguments and TRL's ModelConfig."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+from trl import ModelConfig, TrlParser
+
+from ..data_prep.errors import ConfigError
+from ..data_prep.frames import FrameSampling
+from ..models.positions import POSITION_RULES
+from ..models.prompt import Prompt
+
+_PROMPT, _SAMPLING = Prompt(), FrameSampling()
+
+
+@dataclass
+class VerdictArguments:
+    """Data, prompt, frames and packing of a verdict fine-tuning run."""
+
+    dataset_dir: str = field(default="", metadata={"help": "Data set folder written by data_prep/build.py."})
+    claims_per_row: int = field(
+        default=16, metadata={"help": "Most claims packed behind one evidence; more of them share less memory."}
+    )
+    max_tokens: int = field(
+        default=8192, metadata={"help": "Longest prompt (evidence plus one claim) in tokens; longer rows are refused."}
+    )
+    validate_only: bool = field(
+        default=False, metadata={"help": "Check every row, print the arithmetic of the run, and stop before training."}
+    )
+    train_vision: bool = field(
+        default=False, metadata={"help": "Full fine-tuning only: train the vision tower as well."}
+    )
+    fps: float = field(default=_SAMPLING.fps, metadata={"help": "Frames per second of evidence."})
+    min_frames: int = field(default=_SAMPLING.min_frames, metadata={"help": "Fewest frames of a segment; even."})
+    max_frames: int = field(default=_SAMPLING.max_frames, metadata={"help": "Most frames of a segment; even."})
+    min_pixels: int = field(default=_SAMPLING.min_pixels, metadata={"help": "Fewest pixels of a frame."})
+    max_pixels: int = field(default=_SAMPLING.max_pixels, metadata={"help": "Most pixels of a frame."})
+    position_rule: str = field(
+        default="published", metadata={"help": f"Where text resumes after a video: one of {POSITION_RULES}."}
+    )
+    system_prompt: str = field(default=_PROMPT.system, metadata={"help": "The system turn."})
+    claim_template: str = field(default=_PROMPT.claim, metadata={"help": "The claim's turn; holds {claim}."})
+    response_prefix: str = field(
+        default=_PROMPT.response_prefix, metadata={"help": "Text of the answer before the verdict word."}
+    )
+    supported_word: str = field(default=_PROMPT.supported_word, metadata={"help": "Verdict word: supported."})
+    refuted_word: str = field(default=_PROMPT.refuted_word, metadata={"help": "Verdict word: not supported."})
+
+    def prompt(self) -> Prompt:
+        """The prompt this run trains with."""
+        return Prompt(
+            system=self.system_prompt,
+            claim=self.claim_template,
+            response_prefix=self.response_prefix,
+            supported_word=self.supported_word,
+            refuted_word=self.refuted_word,
+        )
+
+    def sampling(self) -> FrameSampling:
+        """The frames this run trains with."""
+        return FrameSampling(self.fps, self.min_frames, self.max_frames, self.min_pixels, self.max_pixels)
+
+
+def parse(argv: list[str] | None) -> tuple[VerdictArguments, TrainingArguments, ModelConfig]:
+    """Read `--config x.yaml` and command-line overrides through TRL's parser.
+
+    Raises:
+        ConfigError: an unknown key (naming the nearest), or a required one missing.
+    """
+    parser = TrlParser((VerdictArguments, TrainingArguments, ModelConfig), description=__doc__)
+    argv = list(argv) if argv is not None else None
+    _refuse_unknown_keys(parser, argv)
+    arguments, training, model = parser.parse_args_and_config(args=argv)
+    for name, value in (("dataset_dir", arguments.dataset_dir), ("model_name_or_path", model.model_name_or_path)):
+        if not value:
+            raise ConfigError(f"{name}: is required, got nothing; add it to the config or pass --{name}")
+    # Rows are built by our own collator and labels are ours: the Trainer must not drop or guess anything.
+    training.remove_unused_columns, training.label_names = False, ["labels"]
+    return arguments, training, model
+
+
+def torch_dtype(model: ModelConfig, checkpoint_dtype: Any) -> torch.dtype:
+    """The dtype to load weights in: as asked, or the checkpoint's own."""
+    if model.dtype in (None, "auto"):
+        return checkpoint_dtype or torch.float32
+    if model.dtype not in ("float32", "bfloat16", "float16"):
+        raise ConfigError(f"dtype: must be float32, bfloat16, float16 or auto, got {model.dtype!r}; pick one")
+    return getattr(torch, model.dtype)
+
+
+def _refuse_unknown_keys(parser: TrlParser, argv: list[str] | None) -> None:
+    """TRL's own message for an unknown YAML key does not say what was meant; ours does."""
+    import difflib
+    import sys
+
+    from ..data_prep.config import read_yaml
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    if "--config" not in words or words.index("--config") + 1 >= len(words):
+        return
+    path = words[words.index("--config") + 1]
+    known = {action.dest for action in parser._actions} | {"env"}
+    for key in read_yaml(path):
+        if key not in known:
+            near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.0)[0]
+            raise ConfigError(f"{path}: unknown key, got {key}; did you mean {near}?")

@@ -1,0 +1,32 @@
+"""Fine-tune a next-token verifier.
+
+    accelerate launch train/sft.py --config configs/kitchen_sft.yaml
+    accelerate launch train/sft.py --config configs/kitchen_sft.yaml --learning_rate 1e-4 --output_dir runs/other
+    accelerate launch train/sft.py --config configs/kitchen_sft.yaml --validate_only true
+
+Keys are those of transformers' TrainingArguments, TRL's ModelConfig, and train/arguments.py. Leaves a draft verifier
+in <output_dir>/draft, which eval/predict.py reads and eval/export.py publishes.
+"""
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, run, and say where the draft is."""
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.train.arguments import parse
+    from proofreel.train.recipe import run
+
+    try:
+        draft = run(*parse(None if argv is None else list(argv)))
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if draft is not None:
+        print(f"draft verifier: {draft}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
