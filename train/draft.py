@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
 from ..models.directory import CONFIG, VerifierConfig, write_directory
 from ..models.encoding import Encoder
+from ..models.paths import relative_base
 from .trainer import VerdictTrainer
 
 _WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json")
@@ -48,7 +48,3 @@ def _fill(folder: Path, final: Path, gathered: Path, encoder: Encoder, config: V
     encoder.processor.save_pretrained(folder / "processor")
     (folder / CONFIG).write_text(dataclasses.replace(config, base=base).to_json(), encoding="utf-8")
 
-
-def relative_base(path: str, directory: Path) -> str:
-    """A local base as seen from the verifier directory, so that both can move together; a hub id as it is."""
-    return Path(os.path.relpath(path, directory.resolve())).as_posix() if os.path.isabs(path) else path

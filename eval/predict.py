@@ -1,0 +1,60 @@
+"""Score one split of a data set with a verifier (a draft or an exported one).
+
+    python eval/predict.py --verifier runs/demo/draft --data runs/demo/data --split test --out runs/demo/test.parquet
+    proofreel predict --verifier DIR --data DIR --split test --out mismatched.parquet --mismatched-evidence
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse, score, write, and say how many rows failed."""
+    parser = argparse.ArgumentParser(
+        prog="proofreel predict", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--verifier", type=Path, required=True, help="verifier directory")
+    parser.add_argument("--data", type=Path, required=True, help="data set folder written by data_prep/build.py")
+    parser.add_argument("--split", required=True, help="train, validation, calibration or test")
+    parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
+    parser.add_argument("--base", type=Path, help="base checkpoint, if not where the verifier says")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; default: a GPU if there is one")
+    parser.add_argument(
+        "--mismatched-evidence", action="store_true", help="control: judge each claim against another group's evidence"
+    )
+    args = parser.parse_args(argv)
+
+    from proofreel.data_prep.dataset import read_split
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.eval.predicting import mismatch_evidence, predict
+    from proofreel.eval.predictions import write_predictions
+    from proofreel.models.backbone import file_sha256
+    from proofreel.models.verifier import Verifier
+
+    try:
+        pairs = read_split(args.data, args.split)
+        if args.mismatched_evidence:
+            pairs = mismatch_evidence(pairs)
+        verifier = Verifier.from_pretrained(args.verifier, device=args.device, base=args.base)
+        predictions = predict(verifier, pairs)
+        source = {
+            "verifier_fingerprint": verifier.fingerprint,
+            "manifest_sha256": file_sha256(args.data / "manifest.json"),
+            "calibrated": verifier.decision is not None,
+            "mismatched_evidence": args.mismatched_evidence,
+        }
+        write_predictions(args.out, predictions, source)
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    failed = [p for p in predictions if p.error is not None]
+    print(f"wrote {args.out}: {len(predictions)} rows, {len(failed)} failed")
+    for p in failed[:10]:
+        print(f"  {p.pair_id}: {p.error}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

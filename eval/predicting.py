@@ -1,0 +1,57 @@
+"""Score the rows of a data set with a verifier, into predictions that carry where they come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from tqdm import tqdm
+
+from ..data_prep.errors import RowError
+from ..data_prep.rows import Evidence, Pair, evidence_key
+from ..models.verifier import Verifier
+from .predictions import Prediction
+
+
+def predict(verifier: Verifier, pairs: Sequence[Pair]) -> list[Prediction]:
+    """One prediction per pair, in order; failures carry their reason. Progress goes to stderr."""
+    with tqdm(total=len(pairs), unit="claim", desc="scoring") as bar:
+        verdicts = verifier.score_pairs(pairs, progress=bar.update)
+    return [
+        Prediction(
+            pair_id=pair.id,
+            margin=verdict.margin,
+            p_supported=verdict.p_supported if not math.isnan(verdict.margin) else math.nan,
+            label=pair.label,
+            split=pair.split,
+            group=pair.group,
+            role=pair.role,
+            origin=pair.origin,
+            modality=pair.modality,
+            error=verdict.error,
+            claim=pair.claim,
+            evidence=evidence_key(pair.evidence),
+        )
+        for pair, verdict in zip(pairs, verdicts, strict=True)
+    ]
+
+
+def mismatch_evidence(pairs: Sequence[Pair]) -> list[Pair]:
+    """The control in which every claim is judged against another group's evidence; its label is kept.
+
+    Evidences are rotated by the smallest step that gives no row evidence of its own group. A verifier that looks must
+    fall to chance on these rows; one that scores well has read the answer off the claim.
+    """
+    evidences: dict[str, tuple[tuple[Evidence, ...], str]] = {}
+    for pair in pairs:
+        evidences.setdefault(evidence_key(pair.evidence), (pair.evidence, pair.group))
+    keys = list(evidences)
+    for step in range(1, len(keys)):
+        other = {k: evidences[keys[(i + step) % len(keys)]] for i, k in enumerate(keys)}
+        if all(evidences[k][1] != other[k][1] for k in keys):
+            return [dataclasses.replace(p, evidence=other[evidence_key(p.evidence)][0]) for p in pairs]
+    raise RowError(
+        f"mismatched evidence: no rotation of {len(keys)} evidences gives every row another group; "
+        "use a split with more groups"
+    )

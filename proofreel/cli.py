@@ -1,0 +1,41 @@
+"""The `proofreel` command: one subcommand per entry script, imported only when asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import proofreel
+
+COMMANDS = {
+    "build": ("proofreel.data_prep.build", "annotations -> data set of (claim, evidence, label)"),
+    "sft": ("proofreel.train.sft", "fine-tune a next-token verifier (several processes: accelerate launch train/sft.py)"),
+    "predict": ("proofreel.eval.predict", "score one split of a data set"),
+    "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
+    "report": ("proofreel.eval.report", "metrics and a report page"),
+    "export": ("proofreel.eval.export", "publish a verifier directory"),
+    "selftest": ("proofreel.selftest", "recompute the golden margins of a verifier directory"),
+    "ask": ("proofreel.ask", "ask a verifier claims about a clip"),
+}
+
+HELP = (
+    "usage: proofreel <command> [--help] [options]\n\n"
+    "Proofreel(claim, evidence) -> P(supported): multimodal claim verifiers, trained, calibrated and published.\n\n"
+    "commands:\n" + "".join(f"  {name:<10} {text}\n" for name, (_, text) in COMMANDS.items())
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand; `proofreel --help` lists them without importing any."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["--version"]:
+        print(f"proofreel {proofreel.__version__}")
+        return 0
+    if not words or words[0] in ("-h", "--help"):
+        print(HELP)
+        return 0 if words else 2
+    if words[0] not in COMMANDS:
+        print(f"proofreel: unknown command, got {words[0]!r}; use one of {list(COMMANDS)}", file=sys.stderr)
+        return 2
+    return import_module(COMMANDS[words[0]][0]).main(words[1:])
