@@ -1,0 +1,191 @@
+"""Every metric against an independent reference, on random data, ties, bin edges, one class and no rows."""
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+from netcal.metrics import ECE
+from numpy.testing import assert_allclose
+from proofreel.data_prep.errors import RowError
+from proofreel.eval import metrics
+from proofreel.eval.intervals import clustered_interval
+from proofreel.models.calibration import sigmoid
+from scipy.stats import norm
+from sklearn import metrics as sk
+
+NAN = math.nan
+
+
+def _sample(seed: int, n: int = 300, decimals: int = 8) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([[0, 1], rng.integers(0, 2, n - 2)])
+    return np.round(rng.normal(labels, 1.5), decimals), labels
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("decimals", [8, 1, 0])  # from no ties to mostly ties
+def test_ranking_metrics_equal_scikit_learn(seed: int, decimals: int) -> None:
+    scores, labels = _sample(seed, decimals=decimals)
+    assert_allclose(metrics.roc_auc(scores, labels), sk.roc_auc_score(labels, scores), rtol=1e-12)
+    assert_allclose(metrics.average_precision(scores, labels), sk.average_precision_score(labels, scores), rtol=1e-12)
+
+
+@pytest.mark.parametrize("decimals", [8, 0])
+def test_a_weight_counts_as_that_many_copies_of_the_row(decimals: int) -> None:
+    scores, labels = _sample(7, decimals=decimals)
+    times = np.random.default_rng(1).integers(0, 4, (3, len(scores)))
+    for metric in (metrics.roc_auc, metrics.average_precision):
+        copied = [metric(np.repeat(scores, t), np.repeat(labels, t)) for t in times]
+        assert_allclose(metric(scores, labels, times), copied, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_decision_metrics_equal_scikit_learn(seed: int) -> None:
+    scores, labels = _sample(seed)
+    said = scores >= 0.3
+    counts = metrics.confusion(said, labels)
+    assert_allclose(metrics.f1(counts), sk.f1_score(labels, said), rtol=1e-12)
+    assert_allclose(metrics.balanced_accuracy(counts), sk.balanced_accuracy_score(labels, said), rtol=1e-12)
+    tn, fp, fn, tp = sk.confusion_matrix(labels, said).ravel()
+    assert counts == (tp, fp, tn, fn)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_probability_metrics_equal_scikit_learn(seed: int) -> None:
+    margins, labels = _sample(seed)
+    p = sigmoid(margins)
+    assert_allclose(metrics.brier(p, labels), sk.brier_score_loss(labels, p), rtol=1e-12)
+    assert_allclose(metrics.nll(margins, labels), sk.log_loss(labels, p), rtol=1e-9)
+
+
+def test_nll_does_not_saturate_where_probabilities_do() -> None:
+    assert metrics.nll([-800.0, 800.0], [1, 1]) == 400.0
+
+
+@pytest.mark.parametrize("n_bins", [10, 15, 20])
+@pytest.mark.parametrize("seed", range(3))
+def test_ece_equals_netcal(seed: int, n_bins: int) -> None:
+    margins, labels = _sample(seed)
+    p = sigmoid(margins)
+    assert_allclose(metrics.ece_event(p, labels, n_bins), ECE(n_bins).measure(p, labels), rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_bins", [4, 10, 15])
+def test_a_probability_on_a_bin_edge_belongs_to_the_upper_bin_and_1_to_the_last(n_bins: int) -> None:
+    edges = np.linspace(0, 1, n_bins + 1)
+    bins = metrics.reliability_bins(edges, np.ones(n_bins + 1))
+    counts = metrics.reliability_bins(edges, np.ones(n_bins + 1), n_bins).count
+    assert counts.tolist() == [1] * (n_bins - 1) + [2]
+    assert bins.count.sum() == n_bins + 1
+    labels = np.arange(n_bins + 1) % 2
+    assert_allclose(metrics.ece_event(edges, labels, n_bins), ECE(n_bins).measure(edges, labels), rtol=1e-9)
+
+
+def test_ece_by_hand() -> None:
+    # bins [.2, .267): mean p .22, mean y .5; [.8, .867): p .8, y 0; weights 2/3 and 1/3
+    assert_allclose(metrics.ece_event([0.21, 0.23, 0.8], [0, 1, 0]), 2 / 3 * 0.28 + 1 / 3 * 0.8)
+
+
+def test_metrics_are_nan_without_rows_and_say_nothing_about_it() -> None:
+    none: list[float] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        counts = metrics.confusion(none, none)
+        values = [metrics.f1(counts), metrics.balanced_accuracy(counts)]
+        values += [float(metric(none, none)) for metric in (metrics.roc_auc, metrics.average_precision)]
+        values += [float(metric(none, none)) for metric in (metrics.ece_event, metrics.brier, metrics.nll)]
+    assert np.isnan(values).all()
+
+
+@pytest.mark.parametrize("n", [1, 5])
+@pytest.mark.parametrize("label", [0, 1])
+def test_with_one_class_only_what_is_defined_has_a_value(n: int, label: int) -> None:
+    p, labels = np.linspace(0.3, 0.9, n), np.full(n, label)
+    counts = metrics.confusion(p >= 0.5, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert math.isnan(metrics.roc_auc(p, labels))
+        assert math.isnan(metrics.average_precision(p, labels))
+        assert math.isnan(metrics.balanced_accuracy(counts))
+        assert math.isnan(metrics.f1(counts)) == (label == 0)
+        assert_allclose(metrics.brier(p, labels), np.mean((p - label) ** 2))
+        assert metrics.ece_event(p, labels) > 0
+
+
+@pytest.mark.parametrize("metric", [metrics.roc_auc, metrics.average_precision, metrics.ece_event, metrics.brier])
+def test_a_failed_or_unlabelled_row_is_refused_rather_than_scored(metric) -> None:
+    with pytest.raises(RowError, match="failed row"):
+        metric([0.2, NAN], [0, 1])
+    with pytest.raises(RowError, match="0 or 1"):
+        metric([0.2, 0.3], [0, NAN])
+    with pytest.raises(RowError, match="one length"):
+        metric([0.2, 0.3], [0])
+
+
+def test_headline_counts_every_row_once_and_scores_only_judged_ones() -> None:
+    margins = np.array([2.0, -1.0, NAN, 0.5, NAN, -3.0])
+    labels = np.array([1, 0, 1, NAN, NAN, 1])
+    row = metrics.headline(margins, sigmoid(margins), sigmoid(margins), labels, threshold=0.5)
+    assert (row["n_rows"], row["n"], row["n_failed"], row["n_unlabelled"]) == (6, 3, 2, 1)
+    assert (row["tp"], row["fp"], row["tn"], row["fn"]) == (1, 0, 1, 1)  # the failed supported row is no miss
+    assert_allclose([row["positive_rate"], row["auc"], row["f1"], row["balanced_accuracy"]], [2 / 3, 0.5, 2 / 3, 0.75])
+
+
+def test_headline_of_nothing_but_failures_is_counted_not_scored() -> None:
+    nothing = np.full(3, NAN)
+    row = metrics.headline(nothing, nothing, nothing, np.array([1.0, 0.0, 1.0]), threshold=0.5)
+    assert (row["n"], row["n_failed"]) == (0, 3)
+    assert np.isnan([row["auc"], row["f1"], row["ece_after"], row["positive_rate"]]).all()
+
+
+def _clustered(rng: np.random.Generator, n_groups: int = 40, per_group: int = 20) -> tuple:
+    """Margins with an effect per group, labels that lean one way in each group: true AUC in closed form."""
+    groups = np.repeat(np.arange(n_groups), per_group)
+    labels = (rng.random(len(groups)) < rng.choice([0.1, 0.9], n_groups)[groups]).astype(float)
+    effect, spread, gap = 1.0, 1.0, 1.5
+    margins = rng.normal(gap * labels + rng.normal(0, effect, n_groups)[groups], spread)
+    return margins, labels, groups, norm.cdf(gap / math.sqrt(2 * (effect**2 + spread**2)))
+
+
+def test_the_interval_covers_the_true_auc_when_groups_are_resampled_and_not_when_rows_are() -> None:
+    rng = np.random.default_rng(0)
+    covered, covered_by_rows = [], []
+    for seed in range(150):
+        margins, labels, groups, truth = _clustered(rng)
+        interval = clustered_interval(metrics.roc_auc, margins, labels, groups, n_draws=200, seed=seed)
+        by_rows = clustered_interval(metrics.roc_auc, margins, labels, range(len(groups)), n_draws=200, seed=seed)
+        covered.append(interval.low <= truth <= interval.high)
+        covered_by_rows.append(by_rows.low <= truth <= by_rows.high)
+    assert 0.88 <= np.mean(covered) <= 0.99  # nominal 0.95, 150 simulations
+    assert np.mean(covered_by_rows) < 0.7
+
+
+def test_the_interval_repeats_with_its_seed_and_brackets_the_estimate() -> None:
+    margins, labels, groups, _ = _clustered(np.random.default_rng(3))
+    first, second = (clustered_interval(metrics.roc_auc, margins, labels, groups) for _ in range(2))
+    assert first == second
+    assert first.low < metrics.roc_auc(margins, labels) < first.high
+    assert (first.n_groups, first.n_draws, first.n_undefined) == (40, 1000, 0)
+    assert clustered_interval(metrics.roc_auc, margins, labels, groups, seed=1) != first
+
+
+def test_drawing_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    margins, labels, groups, _ = _clustered(np.random.default_rng(4))
+    whole = clustered_interval(metrics.roc_auc, margins, labels, groups, n_draws=50)
+    monkeypatch.setattr("proofreel.eval.intervals._CELLS_AT_ONCE", 7 * len(margins))
+    assert clustered_interval(metrics.roc_auc, margins, labels, groups, n_draws=50) == whole
+
+
+def test_draws_without_both_classes_are_counted_and_left_out() -> None:
+    interval = clustered_interval(metrics.roc_auc, [1.0, 0.0, 0.5], [1, 0, 0], ["a", "b", "c"], n_draws=400)
+    expected = 1 - (1 - (2 / 3) ** 3 - (1 / 3) ** 3)  # the positive group absent, or alone
+    assert abs(interval.n_undefined / 400 - expected) < 0.08
+    assert (interval.low, interval.high) == (1, 1)
+
+
+@pytest.mark.parametrize("groups", [[], ["a", "a"]])
+def test_fewer_than_two_groups_give_no_interval(groups: list[str]) -> None:
+    interval = clustered_interval(metrics.roc_auc, np.arange(len(groups)), np.arange(len(groups)), groups)
+    assert math.isnan(interval.low)
+    assert math.isnan(interval.high)
