@@ -31,7 +31,7 @@ LOCATION_COLOUR: dict[str, Colour] = {
 }
 
 
-def draw_frames(scene: Scene, indices: Sequence[int] | None = None) -> np.ndarray:
+def draw_frames(scene: Scene, indices: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
     """The frames of a scene.
 
     Args:
@@ -89,7 +89,9 @@ def _paint_location(brush: ImageDraw.ImageDraw, location: str) -> None:
     colour = LOCATION_COLOUR[location]
     if location in ("pan", "bowl"):
         rim = (24, 24, 28) if location == "pan" else (36, 110, 150)
-        _paint(brush, [Part(oval(0, 0, 41, 41), rim), Part(oval(0, 0, 35, 35), colour, rim)], (MIDDLE, MIDDLE), 1.0, 0.0)
+        _paint(
+            brush, [Part(oval(0, 0, 41, 41), rim), Part(oval(0, 0, 35, 35), colour, rim)], (MIDDLE, MIDDLE), 1.0, 0.0
+        )
         return
     stripe = (196, 150, 92) if location == "cutting board" else (96, 100, 112)
     parts = [Part(box(-39, -39, 39, 39), colour)]
@@ -101,7 +103,7 @@ def _paint_location(brush: ImageDraw.ImageDraw, location: str) -> None:
 
 
 def _moved(parts: list[Part], down_px: float) -> list[Part]:
-    return [Part(part.corners + (0, down_px), part.fill, part.rim) for part in parts]
+    return [Part(part.corners + np.array([0, down_px]), part.fill, part.rim) for part in parts]
 
 
 def _paint(
@@ -110,9 +112,7 @@ def _paint(
     """Parts in order, each with its rim below it, turned around (0, 0), scaled and then placed."""
     angle = np.radians(angle_deg)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    outlines = [
-        [tuple(xy) for xy in (part.corners @ turn.T * scale + centre_xy) * OVERSAMPLE] for part in parts
-    ]
+    outlines = [[tuple(xy) for xy in (part.corners @ turn.T * scale + centre_xy) * OVERSAMPLE] for part in parts]
     width = round(2 * RIM_PX * scale * OVERSAMPLE)
     for part, outline in zip(parts, outlines, strict=True):
         joint = "curve" if len(outline) < 20 else None  # ovals have no corners worth rounding

@@ -15,9 +15,9 @@ import numpy as np
 from .vocabulary import ACTIONS
 
 REACH_PX = 20.0  # radius of the disc all actions move in
-PERIOD_S = (1.1, 1.8)  # of strokes and circles: at least four samples a period at 4 fps
-MAX_OFFSET = 0.8  # of a chord from the centre, in REACH_PX: keeps strokes longer than 24 px
-CIRCLE_PX = (10.0, 17.0)
+PERIOD_S = (1.2, 1.6)  # of strokes and circles: nearly five samples or more a period at 4 fps
+MAX_OFFSET = 0.65  # of a chord from the centre, in REACH_PX: keeps strokes longer than 30 px
+CIRCLE_PX = (12.0, 17.0)
 
 
 @dataclass(frozen=True)

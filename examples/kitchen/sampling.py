@@ -77,7 +77,9 @@ def choose_steps(rng: np.random.Generator, candidates: Sequence[Facts], count: i
     steps: list[Facts] = []
     while len(steps) < count:
         facts = candidates[rng.integers(len(candidates))]
-        again = any(facts.value(role) == step.value(role) for step in steps for role in ("Action", "Ingredient", "Tool"))
+        again = any(
+            facts.value(role) == step.value(role) for step in steps for role in ("Action", "Ingredient", "Tool")
+        )
         if not again and (not steps or steps[-1].location != facts.location):
             steps.append(facts)
     return steps
@@ -102,7 +104,7 @@ def draw_scene(rng: np.random.Generator, facts: Facts, frames: int = CLIP_FRAMES
 
 
 def _lay_about(rng: np.random.Generator, facts: Facts) -> tuple[Lying, ...]:
-    corners = rng.permutation(len(CORNERS))
+    corners = rng.permutation(len(CORNERS)).tolist()
     lying = []
     for corner, (role, names, used) in zip(
         corners, (("Ingredient", INGREDIENTS, facts.ingredient), ("Tool", TOOLS, facts.tool)), strict=False

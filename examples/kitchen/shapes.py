@@ -107,4 +107,6 @@ _HEADS: dict[str, list[np.ndarray]] = {
     ],
     "spatula": [box(-14, -12, 14, 14)],
 }
-_SLOTS: dict[str, list[Part]] = {"spatula": [Part(box(-9, -6, -3, 9), WHITE, BLACK), Part(box(3, -6, 9, 9), WHITE, BLACK)]}
+_SLOTS: dict[str, list[Part]] = {
+    "spatula": [Part(box(-9, -6, -3, 9), WHITE, BLACK), Part(box(3, -6, 9, 9), WHITE, BLACK)]
+}

@@ -16,7 +16,7 @@ from .vocabulary import Facts, caption, pool
 class Shown:
     """One clip: `frames_FHWC` uint8 RGB, sampled at `times_s` (F,), what is true of it, and its full caption."""
 
-    frames_FHWC: np.ndarray
+    frames_FHWC: np.ndarray  # noqa: N815 (shape suffix)
     times_s: np.ndarray
     facts: Facts
     caption: str
@@ -38,6 +38,6 @@ def stream(seed: int, fps: float = 4.0, held_out: bool = False) -> Iterator[Show
         rng = generator(seed, "stream/held-out" if held_out else "stream", index)
         facts = candidates[rng.integers(len(candidates))]
         scene = draw_scene(rng, facts)
-        indices = np.arange(rng.integers(step), CLIP_FRAMES, step)
+        indices = np.arange(int(rng.integers(step)), CLIP_FRAMES, step)
         yield Shown(draw_frames(scene, indices), indices / FPS, facts, caption(facts), scene)
         index += 1
