@@ -27,6 +27,8 @@ class _StrictLoader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if isinstance(key, (list, dict)):
+                raise ConfigError(f"line {key_node.start_mark.line + 1}: a key must be a name, got {key!r}; quote it")
             if key in seen:
                 raise ConfigError(f"line {key_node.start_mark.line + 1}: key given twice, got {key!r}; keep one")
             seen.add(key)
@@ -43,9 +45,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{path}: no such config file; check the path given with --config")
     try:
-        value = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_StrictLoader)  # noqa: S506 (a SafeLoader)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not valid YAML; {error}") from error
+        value = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_StrictLoader)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid YAML in UTF-8, got {error}; fix the file") from error
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     if not isinstance(value, dict):
@@ -60,7 +62,7 @@ def load_config(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -
         key, separator, text = override.partition("=")
         if not separator:
             raise ConfigError(f"command line: an override must read key=value, got {override!r}; add the value")
-        _put(values, key.strip().split("."), yaml.safe_load(text))
+        _put(values, key.strip().split("."), _override_value(override, text))
     return from_mapping(cls, values, where=str(path))
 
 
@@ -79,10 +81,33 @@ def from_mapping(cls: type[T], values: dict[str, Any], where: str, prefix: str =
     return cls(**{k: _convert(v, hints[k], where, f"{prefix}{k}") for k, v in values.items()})
 
 
+def _override_value(override: str, text: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except (yaml.YAMLError, ConfigError) as error:
+        raise ConfigError(f"command line: the value is not YAML, got {override!r}; quote it ({error})") from error
+
+
 def _put(values: dict[str, Any], keys: list[str], value: Any) -> None:
-    for key in keys[:-1]:
-        values = values.setdefault(key, {})
-    values[keys[-1]] = value
+    """Set `values[a][b][c]`; a key that is null or absent becomes a mapping, a list item is named by its number."""
+    here: Any = values
+    for depth, key in enumerate(keys):
+        name = ".".join(keys[: depth + 1])
+        if isinstance(here, list):
+            if not key.isdecimal() or int(key) >= len(here):
+                raise ConfigError(f"command line: no such list item, got {name}; the list has {len(here)} items from 0")
+            index: Any = int(key)
+        elif isinstance(here, dict):
+            index = key
+        else:
+            raise ConfigError(
+                f"command line: cannot set a key inside a value, got {name}; override {keys[0]} as a whole"
+            )
+        if depth == len(keys) - 1:
+            here[index] = value
+        elif isinstance(here, dict) and here.get(index) is None:
+            here[index] = {}
+        here = here[index]
 
 
 def _convert(value: Any, hint: Any, where: str, key: str) -> Any:

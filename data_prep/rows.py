@@ -142,7 +142,7 @@ def evidence_to_dict(evidence: Evidence) -> dict[str, Any]:
 def evidence_from_dict(row: Any, where: str = "evidence") -> Evidence:
     """The evidence a stored dict describes; `RowError` on an unknown kind or wrong keys."""
     kind = row.get("kind") if isinstance(row, Mapping) else None
-    if kind not in EVIDENCE_KINDS:
+    if not isinstance(kind, str) or kind not in EVIDENCE_KINDS:
         raise RowError(f"{where}: evidence kind must be one of {sorted(EVIDENCE_KINDS)}, got {kind!r}; fix `kind`")
     try:
         return EVIDENCE_KINDS[kind](**{k: v for k, v in row.items() if k != "kind"})
@@ -157,7 +157,7 @@ def evidence_key(evidence: tuple[Evidence, ...]) -> str:
 
 def problems_of(pair: Pair) -> list[str]:
     """Everything wrong with a pair that can be seen without opening its media, each as one message."""
-    found = [*_claim_problems(pair.claim), *_vocabulary_problems(pair)]
+    found = [*_claim_problems(pair.claim), *_vocabulary_problems(pair), *_type_problems(pair)]
     if not pair.evidence:
         found.append("evidence is empty, got (); give at least one piece of evidence")
     for evidence in pair.evidence:
@@ -172,8 +172,8 @@ def _claim_problems(claim: Any) -> Iterable[str]:
         yield f"claim is empty, got {claim!r}; write the claim or leave the row out"
     elif len(claim) > MAX_CLAIM_CHARS:
         yield f"claim is longer than {MAX_CLAIM_CHARS} characters, got {len(claim)}; split it into atomic claims"
-    elif any(unicodedata.category(c) == "Cc" and c not in "\t\n" for c in claim):
-        yield f"claim holds control characters, got {claim!r}; remove them"
+    elif any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n" for c in claim):
+        yield f"claim holds control or surrogate characters, got {claim!r}; remove them"
 
 
 def _vocabulary_problems(pair: Pair) -> Iterable[str]:
@@ -191,12 +191,26 @@ def _vocabulary_problems(pair: Pair) -> Iterable[str]:
         yield f"id must be a non-empty string, got {pair.id!r}; number the rows"
 
 
+def _type_problems(pair: Pair) -> Iterable[str]:
+    for name in ("group", "role", "origin"):
+        if not isinstance(getattr(pair, name), str):
+            yield f"{name} must be a string, got {getattr(pair, name)!r}; write it as text"
+    if pair.context is not None and not isinstance(pair.context, str):
+        yield f"context must be a string or null, got {pair.context!r}; write it as text"
+    if pair.teacher_margin is not None and not _is_number(pair.teacher_margin):
+        yield f"teacher_margin must be a finite number or null, got {pair.teacher_margin!r}; give log-odds"
+    if not isinstance(pair.meta, dict):
+        yield f"meta must be an object, got {pair.meta!r}; write {{name: value}}"
+
+
 def _evidence_problems(evidence: Evidence) -> Iterable[str]:
     if isinstance(evidence, (Transcript, Passage)):
         if not isinstance(evidence.text, str) or not evidence.text.strip():
             yield f"evidence text is empty, got {evidence.text!r}; give the text or leave the evidence out"
     elif not isinstance(evidence.path, str) or not evidence.path:
         yield f"evidence has no path, got {evidence.path!r}; name the media file"
+    if isinstance(evidence, VideoSegment) and evidence.start_s is None:
+        yield "start_s is missing, got None; a segment starts at a number of seconds, 0 for the start of the file"
     if isinstance(evidence, (VideoSegment, Transcript)):
         yield from span_problems(evidence.start_s, evidence.end_s)
 
@@ -214,7 +228,12 @@ def span_problems(start_s: float | None, end_s: float | None) -> Iterable[str]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the floats
+        return False
 
 
 def media_path(path: str, media_root: str | Path | None) -> Path:
