@@ -1,8 +1,8 @@
 """One evidence prefix, K claims, one row: [prefix | claim_1 | ... | claim_K] under a block mask.
 
 Every claim sees the prefix and itself, restarts its positions after the prefix, and so gets the logits it would get
-alone (tests/test_packing.py proves it). Rows of a batch are padded on the right; a pad sees only itself, which keeps
-the softmax finite.
+alone (tests/test_packing.py proves it). Rows of a batch are padded on the right; no claim sees a pad,
+and a pad sees at least itself, so that no softmax is empty.
 
 Shape suffixes: _B rows, _T tokens of a row, _K claims of a row (padded), _3BT rotary axes first.
 """

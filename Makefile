@@ -1,0 +1,32 @@
+# Newcomers need two targets: `make demo` (the main job, end to end) and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+RUNS ?= runs
+
+.PHONY: demo test test-fast lint clean
+
+demo: .venv/.installed
+	$(BIN)/python -m examples.kitchen.demo --out $(RUNS)/demo
+
+test: test-fast
+	$(BIN)/python -m pytest -m slow
+
+test-fast: .venv/.installed-test
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: .venv/.installed-test
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
+
+.venv/.installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+.venv/.installed-test: .venv/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	mkdir -p .types/proofreel && for d in data_prep models eval train configs; do ln -sfn ../../$$d .types/proofreel/$$d; done
+	for f in proofreel/*.py; do ln -sfn ../../$$f .types/proofreel/; done
+	touch $@
+
+clean:
+	rm -rf .venv .types $(RUNS) *.egg-info build
