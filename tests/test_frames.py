@@ -1,0 +1,212 @@
+"""Frames by time: the frames on the screen at the times asked for, their real times, and never other frames."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numbered_clips import FPS, LAYOUTS, N_FRAMES, encode, encode_layout, number_shown
+from PIL import Image
+from proofreel.data_prep.errors import ConfigError, MediaError
+from proofreel.data_prep.frames import FrameSampling, frame_times, read_frames, read_image
+from proofreel.data_prep.rows import VideoSegment
+
+SPANS = [(0.0, None), (1.0, 3.0), (0.97, 2.53), (2.0, 2.1), (4.5, 4.8)]
+
+samplings = st.builds(
+    FrameSampling,
+    fps=st.floats(0.01, 60),
+    min_frames=st.integers(1, 8).map(lambda n: 2 * n),
+    max_frames=st.integers(8, 40).map(lambda n: 2 * n),
+)
+
+
+@given(st.floats(0, 1e5), st.floats(1e-3, 1e5), samplings)
+def test_times_are_centres_of_an_even_number_of_equal_parts(
+    start_s: float, length_s: float, sampling: FrameSampling
+) -> None:
+    times_F = frame_times(start_s, start_s + length_s, sampling)
+    length_s = (start_s + length_s) - start_s
+    part_s = length_s / len(times_F)
+    assert len(times_F) % 2 == 0
+    assert sampling.min_frames <= len(times_F) <= sampling.max_frames
+    assert abs(len(times_F) - np.clip(length_s * sampling.fps, sampling.min_frames, sampling.max_frames)) <= 1
+    np.testing.assert_allclose(times_F, start_s + (np.arange(len(times_F)) + 0.5) * part_s)
+
+
+def test_a_span_that_is_no_span_has_no_times() -> None:
+    for start_s, end_s in ((2, 1), (1, 1), (-1, 1), (0, math.nan), (0, math.inf)):
+        with pytest.raises(MediaError):
+            frame_times(start_s, end_s, FrameSampling())
+
+
+def test_sampling_survives_json() -> None:
+    sampling = FrameSampling(fps=1.5, max_frames=8)
+    assert FrameSampling(**json.loads(json.dumps(dataclasses.asdict(sampling)))) == sampling
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"fps": 0},
+        {"fps": -1.0},
+        {"fps": math.nan},
+        {"fps": math.inf},
+        {"fps": "2"},
+        {"fps": True},
+        {"min_frames": 0},
+        {"min_frames": 3},
+        {"max_frames": 63},
+        {"max_frames": 4.0},
+        {"min_frames": 66},
+        {"min_pixels": 0},
+        {"max_pixels": 1},
+    ],
+)
+def test_impossible_sampling_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))}.*got"):
+        FrameSampling(**wrong)
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_each_frame_is_the_one_on_the_screen(tmp_path: Path, name: str) -> None:
+    path = encode_layout(tmp_path, name)
+    sampling = FrameSampling(fps=4)
+    for start_s, end_s in SPANS:
+        frames = read_frames(VideoSegment(str(path), start_s, end_s), sampling)
+        wanted_F = frame_times(start_s, end_s or N_FRAMES / FPS, sampling)
+        expected = np.maximum(np.floor(wanted_F * FPS + 1e-6), math.ceil(start_s * FPS - 1e-6))
+        assert [number_shown(frame) for frame in frames.pixels_FHWC] == expected.tolist()
+        np.testing.assert_allclose(frames.times_s, expected / FPS, atol=1e-3)
+
+
+def test_frames_are_uint8_with_a_time_each(tmp_path: Path) -> None:
+    frames = read_frames(VideoSegment(str(encode(tmp_path / "clip.mp4"))), FrameSampling())
+    assert frames.pixels_FHWC.dtype == np.uint8
+    assert frames.pixels_FHWC.shape == (10, 96, 160, 3)
+    assert frames.times_s.dtype == np.float64
+    assert frames.times_s.shape == (10,)
+
+
+def test_uneven_and_late_frames_are_found_by_their_times(tmp_path: Path) -> None:
+    encode(tmp_path / "uneven.mkv", n_frames=20, tick=lambda n: 50 + n * n)
+    frames = read_frames(VideoSegment("uneven.mkv", 4.0, 12.0), FrameSampling(fps=1), tmp_path)
+    expected = [max(n for n in range(20) if n * n / FPS <= t) for t in np.arange(4.5, 12)]
+    assert [number_shown(frame) for frame in frames.pixels_FHWC] == expected
+    np.testing.assert_allclose(frames.times_s, np.square(expected) / FPS, atol=1e-3)
+
+
+def test_no_frame_of_before_the_span_while_another_appears_in_it(tmp_path: Path) -> None:
+    path = encode(tmp_path / "slow.mp4", fps=2, n_frames=20)
+    frames = read_frames(VideoSegment(str(path), 1.1, 2.9), FrameSampling())
+    assert [number_shown(frame) for frame in frames.pixels_FHWC] == [3, 3, 4, 5]
+    np.testing.assert_allclose(frames.times_s, [1.5, 1.5, 2.0, 2.5])
+
+
+def test_a_span_without_change_shows_the_frame_on_the_screen(tmp_path: Path) -> None:
+    path = encode(tmp_path / "slow.mp4", fps=2, n_frames=20)
+    frames = read_frames(VideoSegment(str(path), 1.1, 1.3), FrameSampling())
+    assert [number_shown(frame) for frame in frames.pixels_FHWC] == [2, 2, 2, 2]
+    assert frames.times_s.tolist() == [1.0, 1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("start_s", "end_s"), [(3.0, 1.0), (1.0, 1.0), (-1.0, 1.0), (4.0, 6.0), (7.0, None)])
+def test_a_span_outside_the_file_is_an_error_that_names_it(tmp_path: Path, start_s: float, end_s: float | None) -> None:
+    path = encode(tmp_path / "clip.mp4")
+    with pytest.raises(MediaError, match=r"clip\.mp4.*got"):
+        read_frames(VideoSegment(str(path), start_s, end_s), FrameSampling())
+
+
+def test_missing_and_absent_media_are_errors(tmp_path: Path) -> None:
+    path = encode(tmp_path / "clip.mp4", n_frames=4)
+    with pytest.raises(MediaError, match=r"other\.mp4"):
+        read_frames(VideoSegment("other.mp4"), FrameSampling(), tmp_path)
+    with pytest.raises(MediaError, match="absent"):
+        read_frames(VideoSegment(str(path), absent=True), FrameSampling())
+
+
+@pytest.mark.parametrize("name", ["closed.mkv", "open.mkv"])
+def test_a_download_that_broke_off_is_never_read_as_a_shorter_video(tmp_path: Path, name: str) -> None:
+    path = encode_layout(tmp_path, name)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    assert number_shown(read_frames(VideoSegment(str(path), 0.0, 1.0), FrameSampling()).pixels_FHWC[0]) == 3
+    for end_s in (None, 4.8):
+        with pytest.raises(MediaError, match="cut short"):
+            read_frames(VideoSegment(str(path), 0.0, end_s), FrameSampling())
+
+
+def _all_frames(path: Path) -> list[tuple[float, np.ndarray]]:
+    """(time, pixels) of every frame, decoded in one go from the start."""
+    with av.open(str(path)) as container:
+        return [(frame.time, frame.to_ndarray(format="rgb24")) for frame in container.decode(video=0)]
+
+
+def test_a_cut_of_the_numbered_clip_returns_exactly_its_frames(shared_data: Path) -> None:
+    """Read by eye, these frames show 97, 111, 127 and 141, at 3.237, 3.704, 4.238 and 4.705 s of a 29.97 Hz source."""
+    path = shared_data / "video-clips" / "smpte-2997.mp4"
+    frames = read_frames(VideoSegment(str(path), 3.0, 5.0), FrameSampling(fps=2))
+    np.testing.assert_allclose(frames.times_s, [3.24, 3.72, 4.24, 4.72])
+    assert np.floor(frames.times_s * 30000 / 1001).tolist() == [97, 111, 127, 141]
+    decoded = _all_frames(path)
+    for time_s, pixels_HWC in zip(frames.times_s, frames.pixels_FHWC, strict=True):
+        equal = [t for t, other in decoded if np.array_equal(other, pixels_HWC)]
+        assert equal == pytest.approx([time_s])
+
+
+def test_the_avi_clip_is_read_at_its_real_times(shared_data: Path) -> None:
+    path = shared_data / "video-clips" / "mllm_demo_2.avi"
+    frames = read_frames(VideoSegment(str(path), 5.0, 9.0), FrameSampling())
+    assert frames.reader == "pyav"
+    decoded = _all_frames(path)
+    for time_s, pixels_HWC in zip(frames.times_s, frames.pixels_FHWC, strict=True):
+        assert 5.0 <= time_s <= 9.0
+        nearest = min(decoded, key=lambda shown: abs(shown[0] - decoded[0][0] - time_s))
+        np.testing.assert_array_equal(nearest[1], pixels_HWC)
+
+
+def test_the_corrupted_clip_names_file_wanted_time_and_where_decoding_stopped(shared_data: Path) -> None:
+    path = shared_data / "video-clips" / "corrupted.mp4"
+    assert len(read_frames(VideoSegment(str(path), 0.0, 2.0), FrameSampling()).times_s) == 4
+    with pytest.raises(MediaError, match=r"corrupted\.mp4: the frame at 3\.200 s .* the frame at 2\.700 s"):
+        read_frames(VideoSegment(str(path), 0.0, 4.0), FrameSampling())
+
+
+def test_an_image_keeps_its_pixels(tmp_path: Path) -> None:
+    pixels_HWC = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    Image.fromarray(pixels_HWC).save(tmp_path / "a.png")
+    np.testing.assert_array_equal(read_image("a.png", tmp_path), pixels_HWC)
+
+
+def test_a_photo_is_turned_upright(tmp_path: Path) -> None:
+    image = Image.fromarray(np.zeros((10, 20, 3), dtype=np.uint8))
+    exif = image.getexif()
+    exif[0x0112] = 6  # the camera was held sideways
+    image.save(tmp_path / "photo.jpg", exif=exif)
+    assert read_image(tmp_path / "photo.jpg").shape == (20, 10, 3)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparency_lies_over_white(tmp_path: Path, mode: str) -> None:
+    image = Image.new("RGBA", (4, 4), (0, 0, 0, 0)).convert(mode)
+    if mode == "P":
+        image.info["transparency"] = 0
+    image.save(tmp_path / "chart.png")
+    assert (read_image(tmp_path / "chart.png") == 255).all()
+
+
+def test_bad_images_are_named_with_what_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "empty.png").touch()
+    (tmp_path / "text.png").write_text("no picture")
+    Image.fromarray(np.zeros((4, 4), dtype=np.uint16)).save(tmp_path / "deep.png")
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(tmp_path / "cut.png")
+    (tmp_path / "cut.png").write_bytes((tmp_path / "cut.png").read_bytes()[:3000])
+    for name in ("missing.png", "empty.png", "text.png", "deep.png", "cut.png"):
+        with pytest.raises(MediaError, match=rf"{name}: .*; "):
+            read_image(tmp_path / name)

@@ -1,0 +1,131 @@
+"""Decoders: decord and PyAV return the same, right frames, and decord is left alone where it would not."""
+
+import itertools
+import multiprocessing
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numbered_clips import LAYOUTS, N_FRAMES, encode, encode_layout, number_shown, quarter_turned
+from proofreel.data_prep.errors import MediaError
+from proofreel.data_prep.media import packet_index
+from proofreel.data_prep.readers import read_with_decord, read_with_pyav
+
+# Right after a keyframe, just before one, far apart, neighbours, the last of all.
+WANTED = [0, 1, 24, 25, 26, 49, 50, 51, 73, 98, 99, 100, 101, N_FRAMES - 1]
+REAL_CLIPS = [
+    "bigbuckbunny.mp4",
+    "bikes.mp4",
+    "flipping_a_pancake.mkv",
+    "mllm_demo_2.avi",
+    "mllm_demo_4.mp4",
+    "nasa_13013.mp4",
+    "sam2_01_dog.mp4",
+    "sam2_02_cups.mp4",
+    "sam2_04_coffee.mp4",
+    "sam2_05_default_juggle.mp4",
+    "smpte-2997.mp4",
+    "v_rBMQFpHspmo.mp4",
+]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_pyav_returns_exactly_the_frames_wanted(tmp_path: Path, name: str) -> None:
+    path = encode_layout(tmp_path, name)
+    frames = read_with_pyav(str(path), packet_index(path), WANTED)
+    assert [number_shown(frame) for frame in frames] == WANTED
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_pyav_finds_each_frame_alone(tmp_path: Path, name: str) -> None:
+    path = encode_layout(tmp_path, name)
+    index = packet_index(path)
+    for number in WANTED:
+        assert number_shown(read_with_pyav(str(path), index, [number])[0]) == number
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_decord_returns_the_frames_wanted_or_is_not_used(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("decord")
+    path = encode_layout(tmp_path, name)
+    frames = read_with_decord(str(path), packet_index(path), WANTED)
+    assert (frames is None) == (not name.startswith("closed"))
+    assert frames is None or [number_shown(frame) for frame in frames] == WANTED
+
+
+@pytest.mark.parametrize("name", sorted(set(LAYOUTS) - {"closed.mp4", "closed.mkv"}))
+def test_decord_on_its_own_misreads_what_it_is_kept_from(tmp_path: Path, name: str) -> None:
+    """The reason for the rule: where decord reads all of these rightly, the rule can go."""
+    decord = pytest.importorskip("decord")
+    decord.logging.set_level(decord.logging.QUIET)
+    reader = decord.VideoReader(str(encode_layout(tmp_path, name)), num_threads=1)
+    assert [number_shown(reader[n].asnumpy()) for n in reversed(WANTED)] != WANTED[::-1]
+
+
+@pytest.mark.parametrize("name", REAL_CLIPS)
+def test_both_readers_agree_on_real_clips(shared_data: Path, name: str) -> None:
+    pytest.importorskip("decord")
+    path = str(shared_data / "video-clips" / name)
+    index = packet_index(path)
+    wanted = np.linspace(0, len(index.pts) - 1, 7).astype(int).tolist()
+    by_pyav = read_with_pyav(path, index, wanted)
+    by_decord = read_with_decord(path, index, wanted)
+    if name == "mllm_demo_2.avi":
+        assert by_decord is None
+    else:
+        np.testing.assert_array_equal(by_decord, by_pyav)
+    assert all(np.any(a != b) for a, b in itertools.pairwise(by_pyav))
+
+
+def test_decord_on_its_own_misreads_the_avi_clip(shared_data: Path) -> None:
+    decord = pytest.importorskip("decord")
+    path = str(shared_data / "video-clips" / "mllm_demo_2.avi")
+    late = read_with_pyav(path, packet_index(path), [200])[0]
+    reader = decord.VideoReader(path, num_threads=1)
+    assert abs(reader.get_frame_timestamp([200])[0, 0]) > 1e9
+    assert np.abs(reader[200].asnumpy().astype(int) - late).mean() > 10
+
+
+def test_both_readers_turn_frames_upright(tmp_path: Path) -> None:
+    path = encode(tmp_path / "phone.mp4", n_frames=4)
+    lying = read_with_pyav(str(path), packet_index(path), [3])[0]
+    path = quarter_turned(path)
+    upright = read_with_pyav(str(path), packet_index(path), [3])
+    np.testing.assert_array_equal(upright[0], np.rot90(lying, -1))
+    by_decord = read_with_decord(str(path), packet_index(path), [3])
+    assert by_decord is None or np.array_equal(by_decord, upright)
+
+
+def test_without_decord_there_is_still_pyav(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "decord", None)  # what an import finds where there is no wheel
+    path = encode_layout(tmp_path, "closed.mp4")
+    assert read_with_decord(str(path), packet_index(path), [5]) is None
+    assert number_shown(read_with_pyav(str(path), packet_index(path), [5])[0]) == 5
+
+
+def _numbers(path: str) -> list[int]:
+    frames = read_with_decord(path, packet_index(path), WANTED)
+    frames = read_with_pyav(path, packet_index(path), WANTED) if frames is None else frames
+    return [number_shown(frame) for frame in frames]
+
+
+def test_frames_are_read_in_a_forked_worker_after_the_parent_has_read(tmp_path: Path) -> None:
+    if "fork" not in multiprocessing.get_all_start_methods():
+        pytest.skip("this system cannot fork")
+    path = str(encode_layout(tmp_path, "closed.mp4"))
+    assert _numbers(path) == WANTED
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(_numbers, (path,)).get(timeout=60) == WANTED
+
+
+def test_damage_stops_with_file_wanted_and_last_time(tmp_path: Path) -> None:
+    path = encode_layout(tmp_path, "closed.mp4")
+    index = packet_index(path)
+    content = bytearray(path.read_bytes())
+    middle = content.index(b"mdat") + (len(content) - content.index(b"mdat")) // 2
+    content[middle : middle + 400] = bytes(400)
+    path.write_bytes(content)
+    assert number_shown(read_with_pyav(str(path), index, [5])[0]) == 5
+    with pytest.raises(MediaError, match=r"closed\.mp4: the frame at \d\.\d+ s cannot be decoded, got .* s; "):
+        read_with_pyav(str(path), index, list(range(N_FRAMES)))
