@@ -137,7 +137,7 @@ def _write(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     _list_beside(output).unlink(missing_ok=True)
-    return manifest
+    return json.loads(text)
 
 
 def _list_beside(output: Path) -> Path:

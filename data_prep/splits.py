@@ -79,22 +79,32 @@ def _improve(
         holders: dict[Split, dict[int, list[str]]] = {split: {} for split in wanted}
         for group, split in chosen.items():
             holders[split].setdefault(sizes[group], []).append(group)
-        best_gain, best = 1e-9, None
-        for a, b in itertools.permutations(holders, 2):
-            for x, y in itertools.product(holders[a], [0, *holders[b]]):
-                if y == 0 and sum(map(len, holders[a].values())) == 1:
-                    continue  # moving the only group would empty the split
-                gain = _miss(a, 0, target, filled) + _miss(b, 0, target, filled)
-                gain -= _miss(a, y - x, target, filled) + _miss(b, x - y, target, filled)
-                if gain > best_gain:
-                    best_gain, best = gain, (a, b, x, y)
-        if best is None:
+        step = _best_step(holders, target, filled)
+        if step is None:
             return
-        a, b, x, y = best
+        a, b, x, y = step
         chosen[holders[a][x][0]] = b
         if y:
             chosen[holders[b][y][0]] = a
         filled[a], filled[b] = filled[a] + y - x, filled[b] + x - y
+
+
+def _best_step(
+    holders: Mapping[Split, Mapping[int, list[str]]], target: Mapping[Split, float], filled: Mapping[Split, int]
+) -> tuple[Split, Split, int, int] | None:
+    """(a, b, x, y): give a group of x rows from a to b, for one of y rows (0: for none). None if nothing helps."""
+    best: tuple[Split, Split, int, int] | None = None
+    best_gain = 1e-9
+    ways: list[tuple[Split, Split]] = [(a, b) for a in holders for b in holders if a != b]
+    for a, b in ways:
+        only = sum(map(len, holders[a].values())) == 1  # moving the only group would empty the split
+        for x, y in itertools.product(holders[a], holders[b] if only else [0, *holders[b]]):
+            gain = _miss(a, 0, target, filled) + _miss(b, 0, target, filled)
+            gain -= _miss(a, y - x, target, filled) + _miss(b, x - y, target, filled)
+            if gain > best_gain:
+                best_gain = gain
+                best = a, b, x, y
+    return best
 
 
 def _miss(split: Split, change: int, target: Mapping[Split, float], filled: Mapping[Split, int]) -> float:
