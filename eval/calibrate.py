@@ -10,6 +10,7 @@ which a report proves that its test rows were not fitted on).
 import argparse
 import hashlib
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,23 +28,28 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
 
+    from proofreel.data_prep.errors import ProofreelError
     from proofreel.eval.calibrating import fit_decision, fitted_rows
     from proofreel.eval.predictions import read_predictions
     from proofreel.models.calibration import write_decision
 
-    predictions, source = read_predictions(args.predictions)
-    fitted_on = {
-        "split": "calibration",
-        "predictions_sha256": hashlib.sha256(args.predictions.read_bytes()).hexdigest(),
-        "verifier_fingerprint": source.get("verifier_fingerprint"),
-    }
-    decision = fit_decision(predictions, args.method, args.objective, fitted_on, where=str(args.predictions))
+    try:
+        predictions, source = read_predictions(args.predictions)
+        fitted_on = {
+            "split": "calibration",
+            "predictions_sha256": hashlib.sha256(args.predictions.read_bytes()).hexdigest(),
+            "verifier_fingerprint": source.get("verifier_fingerprint"),
+        }
+        decision = fit_decision(predictions, args.method, args.objective, fitted_on, where=str(args.predictions))
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     paths = write_decision(args.out, decision)
     rows_path = args.out / "fitted_rows.json"
     rows_path.write_text(json.dumps(fitted_rows(predictions)) + "\n", encoding="utf-8")
 
     c, point = decision.calibration, decision.point()
-    print(f"calibration  {c.method}: p = sigmoid({c.slope:.4g} * margin + {c.intercept:.4g})")
+    print(f"calibration  {c.method}: p = sigmoid({c.slope:.4g} * margin {c.intercept:+.4g})")
     print(f"fitted on    {c.n} of {len(predictions)} rows, {c.n_groups} groups, positive rate {c.positive_rate:.3f}")
     print(f"threshold    supported if p >= {point.threshold:.4f} (best {point.objective}: {point.metric:.3f})")
     if c.at_bound:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -355,12 +356,17 @@ def test_the_program_writes_what_can_be_applied(tmp_path: Path, capsys: pytest.C
         ([], r"got rows of \[\]"),
     ],
 )
-def test_only_the_calibration_split_is_fitted_on(tmp_path: Path, predictions: list[Prediction], got: str) -> None:
+def test_only_the_calibration_split_is_fitted_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], predictions: list[Prediction], got: str
+) -> None:
     path = tmp_path / "p.parquet"
     write_predictions(path, predictions, {})
-    with pytest.raises(CalibrationError, match=got) as caught:
-        main(["--predictions", str(path), "--out", str(tmp_path / "out")])
-    assert str(path) in str(caught.value)
+    with pytest.raises(CalibrationError, match=got):
+        calibrating.fit_decision(predictions)
+    assert main(["--predictions", str(path), "--out", str(tmp_path / "out")]) == 1
+    message = capsys.readouterr().err
+    assert str(path) in message
+    assert re.search(got, message)
     assert not (tmp_path / "out").exists()
 
 

@@ -1,0 +1,53 @@
+"""Measure predictions with a calibration, and show what they look like.
+
+    python eval/report.py --predictions runs/demo/test.parquet --calibration runs/demo/calibrated --out runs/demo/report
+    proofreel report --predictions test.parquet --calibration DIR --out DIR --control claim-only=blind.parquet
+
+Writes report.html (one self-contained page), report.md and metrics.json, and prints the main table.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse arguments, measure, write, and print the headline."""
+    parser = argparse.ArgumentParser(
+        prog="proofreel report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--predictions", type=Path, required=True, help="Parquet of the test split")
+    parser.add_argument("--calibration", type=Path, required=True, help="folder written by eval/calibrate.py")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument(
+        "--control",
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="more predictions for the results table, such as claims without evidence; repeatable",
+    )
+    parser.add_argument("--media-root", type=Path, help="folder that relative media paths start from")
+    parser.add_argument("--title", default="Proofreel report")
+    parser.add_argument("--clips", type=int, default=4, help="clips shown of each kind (default 4; 0: none)")
+    args = parser.parse_args(argv)
+
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.eval.page import console
+    from proofreel.eval.reporting import make_report, parse_control, write_report
+
+    try:
+        controls = [parse_control(text) for text in args.control]
+        report = make_report(args.predictions, args.calibration, controls, args.media_root, args.title, args.clips)
+        paths = write_report(args.out, report)
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(console(report))
+    for path in paths:
+        print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
