@@ -76,7 +76,7 @@ def choose_steps(rng: np.random.Generator, candidates: Sequence[Facts], count: i
     """The steps of one longer video: no action, ingredient or tool comes twice, and each step moves elsewhere."""
     steps: list[Facts] = []
     while len(steps) < count:
-        facts = candidates[rng.integers(len(candidates))]
+        facts = candidates[int(rng.integers(len(candidates)))]
         again = any(
             facts.value(role) == step.value(role) for step in steps for role in ("Action", "Ingredient", "Tool")
         )

@@ -13,7 +13,7 @@ from .vocabulary import Facts, caption, pool
 
 
 @dataclass(frozen=True)
-class Shown:
+class Sample:
     """One clip: `frames_FHWC` uint8 RGB, sampled at `times_s` (F,), what is true of it, and its full caption."""
 
     frames_FHWC: np.ndarray  # noqa: N815 (shape suffix)
@@ -23,7 +23,7 @@ class Shown:
     scene: Scene
 
 
-def stream(seed: int, fps: float = 4.0, held_out: bool = False) -> Iterator[Shown]:
+def stream(seed: int, fps: float = 4.0, held_out: bool = False) -> Iterator[Sample]:
     """Random clips for ever, each combination equally likely; the same seed gives the same clips.
 
     Args:
@@ -36,8 +36,8 @@ def stream(seed: int, fps: float = 4.0, held_out: bool = False) -> Iterator[Show
     index = 0
     while True:
         rng = generator(seed, "stream/held-out" if held_out else "stream", index)
-        facts = candidates[rng.integers(len(candidates))]
+        facts = candidates[int(rng.integers(len(candidates)))]
         scene = draw_scene(rng, facts)
         indices = np.arange(int(rng.integers(step)), CLIP_FRAMES, step)
-        yield Shown(draw_frames(scene, indices), indices / FPS, facts, caption(facts), scene)
+        yield Sample(draw_frames(scene, indices), indices / FPS, facts, caption(facts), scene)
         index += 1

@@ -1,0 +1,106 @@
+"""The main job, end to end, on rendered clips: annotations in, a calibrated verifier out, asked in a new process.
+
+    python -m examples.kitchen.demo --out runs/demo
+
+Each step is a command a user could type; it is printed before it runs. No network, no GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def main() -> int:
+    """Run every step; the exit status is that of the first one that fails."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for all outputs; emptied first")
+    parser.add_argument("--clips", type=int, nargs=4, default=[480, 60, 120, 220], help="train validation calibration test")
+    parser.add_argument("--epochs", type=float, help="training epochs, if not those of configs/kitchen_sft.yaml")
+    args = parser.parse_args()
+    out = args.out.resolve()
+    if out.exists():
+        shutil.rmtree(out)
+    os.chdir(ROOT)
+    os.environ.setdefault("OMP_NUM_THREADS", str(min(2, os.cpu_count() or 1)))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    started = time.monotonic()
+    try:
+        verifier = make_verifier(out, args.clips, args.epochs)
+        ask(out, verifier)
+    except subprocess.CalledProcessError as error:
+        print(f"\nthe step above failed with status {error.returncode}", file=sys.stderr)
+        return error.returncode
+    minutes = (time.monotonic() - started) / 60
+    print(f"\nreport     {out / 'report' / 'report.html'}\nverifier   {verifier}\ntook       {minutes:.1f} minutes")
+    return 0
+
+
+def make_verifier(out: Path, clips: list[int], epochs: float | None) -> Path:
+    """Render, build, train, calibrate, report and export; returns the verifier directory."""
+    data, run, base = out / "data", out / "run", ROOT / "checkpoints" / "kitchen-base"
+    step("Render clips whose true facts are known")
+    python("-m", "examples.kitchen.make", "--out", out / "kitchen", "--clips", *clips, "--long", 0, 0, 0, 0)
+    step("Build a data set: validate every row, split by group")
+    source = f"sources=[{{format: facts, path: {out / 'kitchen' / 'annotations.json'}}}]"
+    python("data_prep/build.py", "--config", "configs/kitchen_build.yaml", f"output={data}", source)
+    step("LoRA-fine-tune a verifier")
+    more = [] if epochs is None else ["--num_train_epochs", epochs]
+    launch = ["-m", "accelerate.commands.launch", "--config_file", "configs/accelerate_cpu.yaml", "train/sft.py"]
+    paths = ["--dataset_dir", data, "--output_dir", run, "--model_name_or_path", base]
+    python(*launch, "--config", "configs/kitchen_sft.yaml", *paths, *more)
+    step("Calibrate it on a split of its own")
+    predict(run / "draft", data, "calibration", out / "calibration.parquet")
+    python("eval/calibrate.py", "--predictions", out / "calibration.parquet", "--out", out / "calibrated")
+    step("Evaluate on another split, and as a control with other clips' frames")
+    predict(run / "draft", data, "test", out / "test.parquet")
+    predict(run / "draft", data, "test", out / "mismatched.parquet", "--mismatched-evidence")
+    control = f"another clip's frames={out / 'mismatched.parquet'}"
+    inputs = ["--predictions", out / "test.parquet", "--calibration", out / "calibrated", "--control", control]
+    python("eval/report.py", *inputs, "--out", out / "report", "--title", "The kitchen verifier")
+    step("Export: one directory that loads in one line")
+    verifier = out / "verifier"
+    common = ["--verifier", run / "draft", "--calibration", out / "calibrated", "--data", data]
+    python("eval/export.py", *common, "--report", out / "report", "--out", verifier)
+    return verifier
+
+
+def ask(out: Path, verifier: Path) -> None:
+    """Load the verifier in a new process and ask it true and false claims about one test clip."""
+    step("Load it in a new process and ask")
+    annotations = json.loads((out / "kitchen" / "annotations.json").read_text(encoding="utf-8"))
+    clip = next(a for a in annotations if a["split"] == "test")
+    claims = [f"{role} is {clip[kind][role]}." for role in clip["conceptual"] for kind in ("conceptual", "negative_conceptual")]
+    video = out / "kitchen" / clip["video"]
+    print(f"the clip's true caption: {clip['caption']}")
+    python("-m", "proofreel.cli", "ask", verifier, "--video", video, "--start", clip["start_s"], "--end", clip["end_s"], *claims)
+
+
+def predict(verifier: Path, data: Path, split: str, out: Path, *more: str) -> None:
+    """Score one split."""
+    python("eval/predict.py", "--verifier", verifier, "--data", data, "--split", split, "--out", out, "--device", "cpu", *more)
+
+
+def step(title: str) -> None:
+    """Announce what follows."""
+    print(f"\n== {title}", flush=True)
+
+
+def python(*words: object) -> None:
+    """Print a command as a user would type it, and run it with this interpreter."""
+    arguments = [str(word) for word in words]
+    print("$ python", shlex.join(arguments), flush=True)
+    subprocess.run([sys.executable, *arguments], check=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

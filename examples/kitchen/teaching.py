@@ -1,0 +1,105 @@
+"""Clips and lessons to batches: the verifier's own road (frames by time, processor, packing), with answers as targets.
+
+Shape suffixes: _B rows, _T tokens of a row, _F frames, _N answer tokens of a batch, _V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from proofreel.data_prep.frames import FrameSampling, Frames, frame_times
+from proofreel.data_prep.rows import VideoSegment
+from proofreel.models.backbone import load_processor
+from proofreel.models.encoding import EncodedEvidence, Encoder, Media
+from proofreel.models.packing import IGNORED, block_mask, collate, pack
+from proofreel.models.positions import VisionLayout
+from proofreel.models.prompt import Prompt
+from proofreel.models.verdict import VISION_KEYS, check_sees
+from torch.nn.functional import cross_entropy, pad
+
+from .drawing import draw_frames
+from .lessons import SYSTEM, Lesson
+from .sampling import CLIP_FRAMES, FPS, draw_scene, generator
+from .streaming import Sample
+from .vocabulary import caption, pool
+
+SAMPLING = FrameSampling(fps=4.0, min_frames=4, max_frames=8, min_pixels=84 * 84, max_pixels=84 * 84)
+LONGEST_FRAMES = 20  # of a step in a longer video
+END = "<|im_end|>"
+
+
+def shoot(seed: int, index: int) -> Sample:
+    """One clip to learn from, with the very frames that `read_frames` would choose from its file.
+
+    Half are as long as the single-step clips, half as long as the steps of longer videos. Streams of this name are
+    used nowhere else, and no combination is a held-out one.
+    """
+    rng = generator(seed, "lessons", index)
+    candidates = pool(held_out=False)
+    facts = candidates[int(rng.integers(len(candidates)))]
+    frames = CLIP_FRAMES if rng.random() < 0.5 else int(rng.integers(CLIP_FRAMES + 1, LONGEST_FRAMES + 1))
+    scene = draw_scene(rng, facts, frames)
+    indices = np.floor(frame_times(0.0, frames / FPS, SAMPLING) * FPS + 1e-6).astype(int)
+    return Sample(draw_frames(scene, indices), indices / FPS, facts, caption(facts), scene)
+
+
+class Teacher:
+    """Encodes clips and lessons for one checkpoint's processor."""
+
+    def __init__(self, directory: str | Path, layout: VisionLayout) -> None:
+        """`directory` holds the processor; `layout` is the backbone's."""
+        prompt = Prompt(system=SYSTEM, claim="{claim}")
+        self.encoder = Encoder(load_processor(directory), layout, prompt, SAMPLING)
+        self.question_ids = lru_cache(maxsize=None)(self.encoder.claim_ids)
+        self.answer_ids = lru_cache(maxsize=None)(self._answer_ids)
+
+    def prefixes(self, clips: Sequence[Sample]) -> list[EncodedEvidence]:
+        """What `Encoder.evidence` gives for each clip, with one call of the processor for all."""
+        return [self.encoder.evidence(_EVIDENCE, _media(clip)) for clip in clips]
+
+    def batch(self, clips: Sequence[Sample], lessons: Sequence[Sequence[Lesson]]) -> dict[str, torch.Tensor]:
+        """One row per clip with all its lessons, and `targets` (B, T): the next token where it belongs to an answer."""
+        rows, targets = [], []
+        for prefix, asked in zip(self.prefixes(clips), lessons, strict=True):
+            pairs = [(self.question_ids(lesson.question), self.answer_ids(lesson.answer)) for lesson in asked]
+            rows.append(pack(prefix, [torch.cat(pair) for pair in pairs]))
+            targets.append(torch.cat([torch.full((len(prefix.ids_P),), IGNORED), *(_targets(*pair) for pair in pairs)]))
+        batch = collate(rows, self.encoder.pad_id)
+        length = batch["input_ids"].shape[1]
+        batch["targets"] = torch.stack([pad(t, (0, length - len(t)), value=IGNORED) for t in targets])
+        return batch
+
+    def _answer_ids(self, answer: str) -> torch.Tensor:
+        return torch.tensor(self.encoder.tokenizer(answer + END, add_special_tokens=False)["input_ids"])
+
+
+def lesson_loss(model: Any, batch: dict[str, torch.Tensor], layout: VisionLayout) -> torch.Tensor:
+    """Mean cross-entropy of the answers' tokens; logits exist only where an answer's token comes next."""
+    check_sees(batch, layout)
+    taught_BT = batch["targets"] != IGNORED
+    logits_NV = model(
+        input_ids=batch["input_ids"],
+        position_ids=batch["position_ids"],
+        attention_mask=block_mask(batch["block"]),
+        logits_to_keep=taught_BT,
+        use_cache=False,
+        **{k: batch[k] for k in VISION_KEYS if k in batch},
+    ).logits
+    return cross_entropy(logits_NV.float(), batch["targets"][taught_BT])
+
+
+_EVIDENCE = (VideoSegment("clip.mp4", 0.0, None),)
+
+
+def _media(clip: Sample) -> Media:
+    return Media((Frames(clip.frames_FHWC, clip.times_s, "drawn"),))
+
+
+def _targets(question_ids: torch.Tensor, answer_ids: torch.Tensor) -> torch.Tensor:
+    unasked = torch.full((len(question_ids) - 1,), IGNORED)
+    return torch.cat([unasked, answer_ids, torch.full((1,), IGNORED)])
