@@ -1,7 +1,7 @@
 """Publish a verifier: draft + calibration -> one directory that `Verifier.from_pretrained` loads.
 
-    python eval/export.py --verifier runs/demo/draft --calibration runs/demo/calibrated --data runs/demo/data --out DIR
-    proofreel export --verifier runs/demo/draft --calibration runs/demo/calibrated --data runs/demo/data --out DIR
+python eval/export.py --verifier runs/demo/draft --calibration runs/demo/calibrated --data runs/demo/data --out DIR
+proofreel export --verifier runs/demo/draft --calibration runs/demo/calibrated --data runs/demo/data --out DIR
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Score one split of a data set with a verifier (a draft or an exported one).
 
-    python eval/predict.py --verifier runs/demo/draft --data runs/demo/data --split test --out runs/demo/test.parquet
-    proofreel predict --verifier DIR --data DIR --split test --out mismatched.parquet --mismatched-evidence
+python eval/predict.py --verifier runs/demo/draft --data runs/demo/data --split test --out runs/demo/test.parquet
+proofreel predict --verifier DIR --data DIR --split test --out mismatched.parquet --mismatched-evidence
 """
 
 import argparse
@@ -26,11 +26,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
 
-    from proofreel.data_prep.dataset import read_split
+    from proofreel.data_prep.dataset import read_split, sha256_of
     from proofreel.data_prep.errors import ProofreelError
     from proofreel.eval.predicting import mismatch_evidence, predict
     from proofreel.eval.predictions import write_predictions
-    from proofreel.models.backbone import file_sha256
     from proofreel.models.verifier import Verifier
 
     try:
@@ -41,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         predictions = predict(verifier, pairs)
         source = {
             "verifier_fingerprint": verifier.fingerprint,
-            "manifest_sha256": file_sha256(args.data / "manifest.json"),
+            "manifest_sha256": sha256_of(args.data / "manifest.json"),
             "calibrated": verifier.decision is not None,
             "mismatched_evidence": args.mismatched_evidence,
         }

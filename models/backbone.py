@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoProcessor, PreTrainedModel, Qwen2_5_VLForConditionalGeneration
 
+from ..data_prep.dataset import sha256_of
 from ..data_prep.errors import DirectoryError
 from .positions import VisionLayout
 
@@ -125,11 +126,5 @@ def weights_sha256(path: str | Path) -> str:
     total = hashlib.sha256()
     for file in files:
         total.update(file.name.encode())
-        total.update(file_sha256(file).encode())
+        total.update(sha256_of(file).encode())
     return total.hexdigest()
-
-
-def file_sha256(path: str | Path) -> str:
-    """Hex SHA-256 of one file."""
-    with Path(path).open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

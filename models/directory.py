@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..data_prep.config import from_mapping
+from ..data_prep.dataset import sha256_of
 from ..data_prep.errors import ConfigError, DirectoryError
 from ..data_prep.frames import FrameSampling
-from .backbone import file_sha256
 from .positions import PositionRule
 from .prompt import Prompt
 
@@ -95,7 +95,7 @@ def write_directory(directory: str | Path, fill: Callable[[Path], None]) -> Path
 
 def write_manifest(directory: Path) -> None:
     """Record the hash of every file, in sha256sum's own format."""
-    lines = [f"{file_sha256(directory / name)}  {name}" for name in _files_of(directory)]
+    lines = [f"{sha256_of(directory / name)}  {name}" for name in _files_of(directory)]
     (directory / MANIFEST).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -144,13 +144,13 @@ def check_manifest(directory: Path) -> None:
     if extra := sorted(present - set(listed)):
         raise DirectoryError(f"{directory}: files the manifest does not list, got {extra}; remove them")
     for name, digest in listed.items():
-        if file_sha256(directory / name) != digest:
+        if sha256_of(directory / name) != digest:
             raise DirectoryError(f"{directory / name}: changed since the directory was written; fetch it again")
 
 
 def fingerprint(directory: str | Path) -> str:
     """Identity of a published verifier: the hash of its manifest. Scores are comparable when it is equal."""
-    return file_sha256(Path(directory) / MANIFEST)
+    return sha256_of(Path(directory) / MANIFEST)
 
 
 def _files_of(directory: Path) -> list[str]:

@@ -39,3 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"proofreel: unknown command, got {words[0]!r}; use one of {list(COMMANDS)}", file=sys.stderr)
         return 2
     return import_module(COMMANDS[words[0]][0]).main(words[1:])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

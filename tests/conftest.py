@@ -72,3 +72,93 @@ def make_media() -> "Callable[..., Media]":
         return Media(videos, tuple(rng.integers(0, 256, (side, side, 3), dtype=np.uint8) for _ in range(images)))
 
     return make
+
+
+COLOURS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (40, 60, 230), "yellow": (230, 220, 40)}
+
+
+@pytest.fixture(scope="session")
+def colour_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A built data set: 16 one-second mp4 clips of one colour each, and the claim which colour it is, true and false."""
+    import json
+
+    import av
+    import numpy as np
+
+    from proofreel.data_prep.build import main
+
+    folder = tmp_path_factory.mktemp("colours")
+    annotations, names = [], list(COLOURS)
+    for i in range(16):
+        name, other = names[i % 4], names[(i + 1 + i // 4) % 4]
+        with av.open(str(folder / f"clip{i}.mp4"), "w") as container:
+            stream = container.add_stream("libx264", rate=8)
+            stream.width = stream.height = 84
+            stream.pix_fmt = "yuv420p"
+            for k in range(8):
+                pixels = np.full((84, 84, 3), COLOURS[name], np.uint8)
+                pixels[10 * k : 10 * k + 8] = 255  # a white bar that falls, so that frames differ
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+            container.mux(stream.encode())
+        other = other if other != name else names[i % 4 - 1]
+        facts = {"video": f"clip{i}.mp4", "start_s": 0.0, "end_s": 1.0, "caption": name}
+        facts |= {"conceptual": {"Colour": name}, "negative_conceptual": {"Colour": other}}
+        # Every other clip has more claims: a mean over claims must differ from a mean of means over rows.
+        facts |= {"contextual": [f"show {name}"] * (i % 2), "negative_contextual": [f"show {other}"] * (i % 2)}
+        annotations.append(facts)
+    (folder / "facts.json").write_text(json.dumps(annotations), encoding="utf-8")
+    config = f"output: {folder}/data\nsources: [{{format: facts, path: {folder}/facts.json}}]\n"
+    config += "splits: {train: 0.5, validation: 0.125, calibration: 0.125, test: 0.25}\nnegatives: {swapped_per_claim: 0}\n"
+    (folder / "build.yaml").write_text(config, encoding="utf-8")
+    assert main(["--config", str(folder / "build.yaml")]) == 0
+    return folder / "data"
+
+
+@pytest.fixture(scope="session")
+def trained_run(tmp_path_factory: pytest.TempPathFactory, tiny_base: Path, colour_dataset: Path) -> Path:
+    """A few real LoRA steps of train/sft.py on the colour clips: a run directory with a draft verifier."""
+    from proofreel.train.sft import main
+
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert main(sft_arguments(tiny_base, colour_dataset, out)) == 0
+    return out
+
+
+def sft_arguments(base: Path, dataset: Path, out: Path, **changes: object) -> list[str]:
+    """Command-line arguments of a tiny training run; `changes` win."""
+    values: dict[str, object] = {
+        "model_name_or_path": base,
+        "dataset_dir": dataset,
+        "output_dir": out,
+        "dtype": "float32",
+        "use_peft": True,
+        "lora_r": 4,
+        "lora_dropout": 0.0,
+        "learning_rate": 1e-2,
+        "max_steps": 4,
+        "per_device_train_batch_size": 4,
+        "fps": 4,
+        "max_frames": 4,
+        "min_pixels": 84 * 84,
+        "max_pixels": 84 * 84,
+        "use_cpu": True,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+    return [str(word) for key, value in (values | changes).items() for word in (f"--{key}", value)]
+
+
+@pytest.fixture(scope="session")
+def published(trained_run: Path, colour_dataset: Path) -> Path:
+    """The run's verifier, calibrated and exported."""
+    from proofreel.eval import calibrate, export, predict
+
+    predictions = trained_run / "calibration.parquet"
+    common = ["--verifier", str(trained_run / "draft"), "--data", str(colour_dataset)]
+    assert predict.main([*common, "--split", "calibration", "--out", str(predictions), "--device", "cpu"]) == 0
+    assert calibrate.main(["--predictions", str(predictions), "--out", str(trained_run / "calibrated")]) == 0
+    out = trained_run / "verifier"
+    assert export.main([*common, "--calibration", str(trained_run / "calibrated"), "--out", str(out)]) == 0
+    return out

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import os
 import platform
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -18,6 +17,7 @@ from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..data_prep.dataset import read_manifest, read_split
 from ..data_prep.errors import ConfigError, RowError
+from ..data_prep.manifest import git_revision
 from ..data_prep.rows import Pair
 from ..models.backbone import (
     attach_lora,
@@ -177,16 +177,6 @@ def start_run(arguments: VerdictArguments, training: TrainingArguments, model_co
             },
         }
         (out / "run.json").write_text(json.dumps(record, indent=2, default=str) + "\n", encoding="utf-8")
-
-
-def git_revision() -> str | None:
-    """The commit this code was run from, if it was run from a checkout."""
-    here = Path(__file__).resolve().parent
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
-    except OSError:
-        return None
-    return found.stdout.strip() or None
 
 
 def _verifier_config(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,13 @@ class VerdictTrainer(Trainer):
         else:
             loss = loss / num_items_in_batch * self.accelerator.num_processes
         return (loss, margins_BK) if return_outputs else loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as the Trainer does, and append the same numbers to <output_dir>/metrics.jsonl."""
+        super().log(logs, start_time)
+        if self.is_world_process_zero():
+            with (Path(self.args.output_dir or "") / "metrics.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"step": self.state.global_step, **logs}) + "\n")
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None
