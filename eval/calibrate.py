@@ -9,7 +9,6 @@ which a report proves that its test rows were not fitted on).
 
 import argparse
 import hashlib
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     from proofreel.data_prep.errors import ProofreelError
-    from proofreel.eval.calibrating import fit_decision, fitted_rows
+    from proofreel.eval.calibrating import fit_decision
+    from proofreel.eval.fitted_rows import write_fitted_rows
     from proofreel.eval.predictions import read_predictions
     from proofreel.models.calibration import write_decision
 
@@ -45,8 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     paths = write_decision(args.out, decision)
-    rows_path = args.out / "fitted_rows.json"
-    rows_path.write_text(json.dumps(fitted_rows(predictions)) + "\n", encoding="utf-8")
+    paths.append(write_fitted_rows(args.out, predictions))
 
     c, point = decision.calibration, decision.point()
     print(f"calibration  {c.method}: p = sigmoid({c.slope:.4g} * margin {c.intercept:+.4g})")
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"threshold    supported if p >= {point.threshold:.4f} (best {point.objective}: {point.metric:.3f})")
     if c.at_bound:
         print("WARNING      the slope is at its bound: these rows cannot tell how sure the verifier may be")
-    for path in (*paths, rows_path):
+    for path in paths:
         print(f"wrote        {path}")
     return 0
 

@@ -263,11 +263,3 @@ def _checked(values: ArrayLike, labels: ArrayLike, where: str) -> tuple[Floats, 
             f"got {n_pos} and {n_neg}; label more rows, or see why scoring failed"
         )
     return values, labels
-
-
-def fitted_rows(predictions: Sequence[Prediction]) -> dict[str, list[str]]:
-    """Ids and groups a calibration was fitted on, so that a report can prove the test shares none of them."""
-    return {
-        "pair_ids": sorted(p.pair_id for p in predictions),
-        "groups": sorted({p.group for p in predictions if p.group}),
-    }

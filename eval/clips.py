@@ -15,7 +15,7 @@ from PIL import ImageOps
 from ..data_prep.errors import ProofreelError
 from ..data_prep.frames import FrameSampling, read_frames
 from ..data_prep.rows import Evidence, Image, Passage, Transcript, VideoSegment, evidence_from_dict, media_path
-from .tables import Scored
+from .measuring import Scored
 
 FRAME_HEIGHT = 150
 SAMPLING = FrameSampling(fps=2, min_frames=4, max_frames=6)

@@ -45,7 +45,7 @@ KINDS = {"right": "Right", "wrong": "Most confident errors", "failed": "Not scor
 
 @dataclass(frozen=True)
 class Report:
-    """Everything a page shows. Tables are lists of `tables.table_row`."""
+    """Everything a page shows. Tables are lists of `measuring.table_row`."""
 
     title: str
     rows: Sequence[Mapping[str, Any]]  # the headline, then the controls

@@ -12,9 +12,10 @@ from ..data_prep.errors import RowError
 from ..models.calibration import read_decision
 from . import plots
 from .clips import make_clips
+from .fitted_rows import read_fitted_rows
+from .measuring import Scored, apply_decision, failures, leaks, remarks, rows_by, table_row
 from .page import Report, html, markdown
 from .predictions import read_predictions
-from .tables import Scored, apply_decision, failures, leaks, read_fitted_rows, remarks, rows_by, table_row
 
 
 def make_report(

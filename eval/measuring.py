@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from ..data_prep.errors import CalibrationError
 from ..models.calibration import Calibration, Decision, OperatingPoint, sigmoid
+from .fitted_rows import overlaps
 from .intervals import clustered_interval
 from .metrics import Floats, headline, nll, roc_auc
 from .predictions import Prediction, groups_of, labels_of, margins_of
 
-FITTED_ROWS_FILE = "fitted_rows.json"
 FEW_GROUPS = 20  # below this a bootstrap over groups is too narrow
 
 
@@ -50,7 +47,7 @@ def apply_decision(predictions: Sequence[Prediction], decision: Decision) -> Sco
     )
 
 
-def table_row(name: str, scored: Scored, with_interval: bool = True) -> dict[str, Any]:
+def table_row(name: str, scored: Scored) -> dict[str, Any]:
     """One row of a table: `metrics.headline`, log-losses, and the group-clustered 95% interval of the AUC."""
     row: dict[str, Any] = {"name": name}
     row |= headline(scored.margins, scored.p_raw, scored.p, scored.labels, scored.point.threshold)
@@ -59,8 +56,7 @@ def table_row(name: str, scored: Scored, with_interval: bool = True) -> dict[str
     row["nll_before"], row["nll_after"] = nll(margins, labels), nll(scored.calibration.logits(margins), labels)
     groups = groups_of([scored.predictions[i] for i in used])
     row["n_groups"] = len(set(groups.tolist()))
-    if with_interval:
-        row["auc_interval"] = dataclasses.asdict(clustered_interval(roc_auc, margins, labels, groups))
+    row["auc_interval"] = dataclasses.asdict(clustered_interval(roc_auc, margins, labels, groups))
     return row
 
 
@@ -80,18 +76,6 @@ def failures(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     return [{"reason": reason, "n": n} for reason, n in counts.most_common()]
 
 
-def read_fitted_rows(directory: str | Path) -> dict[str, list[str]] | None:
-    """Ids and groups the calibration in `directory` was fitted on; None where they were not kept."""
-    path = Path(directory) / FITTED_ROWS_FILE
-    if not path.is_file():
-        return None
-    try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        return {key: [str(value) for value in rows[key]] for key in ("pair_ids", "groups")}
-    except (ValueError, KeyError, TypeError) as error:
-        raise CalibrationError(f"{path}: is damaged, got {error!r}; run eval/calibrate.py again") from error
-
-
 def leaks(
     predictions: Sequence[Prediction],
     calibration: Calibration,
@@ -109,19 +93,9 @@ def leaks(
     if fitted_rows is None:
         found.append("Which rows the calibration was fitted on is not recorded: overlap with these rows is unchecked.")
     else:
-        found += _overlaps(predictions, fitted_rows)
+        found += overlaps(predictions, fitted_rows)
     if calibration.at_bound:
         found.append("The calibration's slope stopped at its bound: its probabilities deserve no trust.")
-    return found
-
-
-def _overlaps(predictions: Sequence[Prediction], fitted_rows: Mapping[str, Sequence[str]]) -> list[str]:
-    found = []
-    for name, values in (("pair_ids", {p.pair_id for p in predictions}), ("groups", {p.group for p in predictions})):
-        shared = sorted(values & set(fitted_rows[name]))
-        if shared:
-            what = name.replace("_", " ")
-            found.append(f"{len(shared)} {what} were also used to fit the calibration, for example {shared[0]!r}.")
     return found
 
 

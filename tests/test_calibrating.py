@@ -1,0 +1,267 @@
+"""Fitted calibrations recover what was planted and agree with scikit-learn; thresholds are exact and reproducible."""
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from proofreel.data_prep.errors import CalibrationError
+from proofreel.eval import calibrating, metrics
+from proofreel.eval.calibrate import main
+from proofreel.eval.predictions import Prediction, write_predictions
+from proofreel.models.calibration import (
+    read_decision,
+    sigmoid,
+)
+from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
+
+
+def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Margins, and labels drawn with P(y = 1) = sigmoid(slope * margin + intercept)."""
+    rng = np.random.default_rng(seed)
+    margins = rng.normal(0, 3, n)
+    return margins, (rng.random(n) < sigmoid(slope * margins + intercept)).astype(float)
+
+
+def _predictions(n_groups: int = 20, per_group: int = 6, split: str = "calibration", seed: int = 0) -> list[Prediction]:
+    margins, labels = _drawn(seed, n_groups * per_group, slope=0.4)
+    return [
+        Prediction(
+            pair_id=f"p{i}",
+            margin=float(np.float32(margin)),
+            p_supported=float(sigmoid(margin)),
+            label="supported" if label else "refuted",
+            split=split,
+            group=f"g{i % n_groups}",
+            role="Action",
+            origin="annotated",
+            modality="visual",
+        )
+        for i, (margin, label) in enumerate(zip(margins, labels, strict=True))
+    ]
+
+
+# Fitting -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slope", [0.1, 0.5, 1.0, 4.0])
+def test_temperature_recovers_a_planted_slope(slope: float) -> None:
+    fitted = calibrating.fit_calibration(*_drawn(1, 20_000, slope), method="temperature")
+    assert_allclose(fitted.slope, slope, rtol=0.06)
+    assert not fitted.at_bound
+
+
+@pytest.mark.parametrize(("slope", "intercept"), [(0.3, -2.0), (1.0, 0.0), (2.0, 1.5)])
+def test_platt_recovers_a_planted_slope_and_intercept(slope: float, intercept: float) -> None:
+    fitted = calibrating.fit_calibration(*_drawn(2, 20_000, slope, intercept), method="platt")
+    assert_allclose([fitted.slope, fitted.intercept], [slope, intercept], rtol=0.08, atol=0.08)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_temperature_is_the_best_of_a_fine_grid_and_agrees_with_scikit_learn(seed: int) -> None:
+    margins, labels = _drawn(seed, 80, 0.4)
+    fitted = calibrating.fit_calibration(margins, labels, "temperature")
+    best = metrics.nll(fitted.logits(margins), labels)
+    grid = np.exp(np.linspace(-10, 10, 4001))
+    assert best <= min(metrics.nll(slope * margins, labels) for slope in grid)
+    reference = _TemperatureScaling().fit(margins.reshape(-1, 1), labels)
+    assert_allclose(fitted.slope, 2 * reference.beta_, rtol=1e-4)  # it turns a binary x into (-x, x)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shift", [0.0, 30.0])
+def test_platt_agrees_with_scikit_learn(seed: int, shift: float) -> None:
+    margins, labels = _drawn(seed, 80, 0.4, -1.0)
+    margins = margins + shift
+    fitted = calibrating.fit_calibration(margins, labels, "platt")
+    reference = _SigmoidCalibration().fit(margins, labels)
+    assert_allclose(fitted.predict(margins), reference.predict(margins), atol=2e-5)
+
+
+@pytest.mark.parametrize("method", ["none", "temperature", "platt", "auto"])
+def test_calibration_never_changes_the_ranking(method) -> None:
+    margins, labels = _drawn(3, 500, 0.3, -1.0)
+    p = calibrating.fit_calibration(margins, labels, method).predict(margins)
+    assert metrics.roc_auc(p, labels) == metrics.roc_auc(margins, labels)
+
+
+def test_perfectly_separated_rows_flag_the_temperature_and_auto_stays_finite() -> None:
+    margins, labels = np.array([-3.0, -2.0, -1.0, 1.0, 2.0, 3.0] * 5), np.array([0, 0, 0, 1, 1, 1] * 5)
+    assert calibrating.fit_calibration(margins, labels, "temperature").at_bound
+    chosen = calibrating.fit_calibration(margins, labels, "auto")
+    assert chosen.method != "temperature"
+    assert 0.001 < chosen.predict(-1.0) < chosen.predict(1.0) < 0.999
+
+
+@pytest.mark.parametrize("method", ["temperature", "platt"])
+def test_margins_that_rank_the_wrong_way_are_flagged_and_flattened_not_reversed(method) -> None:
+    margins, labels = _drawn(4, 300, -1.0, 0.0)
+    fitted = calibrating.fit_calibration(margins, labels, method)
+    assert fitted.at_bound
+    assert fitted.slope > 0
+    assert_allclose(fitted.predict(margins), np.mean(labels) if method == "platt" else 0.5, atol=0.01)
+
+
+def test_equal_margins_give_the_positive_rate() -> None:
+    fitted = calibrating.fit_calibration(np.full(400, 5.0), np.arange(400) % 4 == 0, "platt")
+    assert_allclose(fitted.predict(5.0), 0.25, atol=0.005)
+
+
+@pytest.mark.parametrize(("slope", "intercept"), [(1.0, 0.0), (0.2, 0.0), (0.5, -1.5)])
+def test_auto_comes_close_to_the_truth_whichever_method_it_takes(slope: float, intercept: float) -> None:
+    fitted = calibrating.fit_calibration(*_drawn(5, 2_000, slope, intercept))
+    some = np.array([-2.0, 0.0, 2.0])
+    assert_allclose(fitted.predict(some), sigmoid(slope * some + intercept), atol=0.03)
+    assert fitted.method == "platt" or intercept == 0
+
+
+def test_auto_judges_by_groups_held_out() -> None:
+    # Each group repeats one row: folds that part copies would reward the method that memorises them.
+    margins, labels = _drawn(6, 40, 0.5)
+    groups = np.repeat(np.arange(40), 5)
+    folds = calibrating.grouped_folds(np.repeat(labels, 5), groups)
+    assert all(len(set(folds[groups == g])) == 1 for g in range(40))
+    logits = calibrating.cross_fitted_logits(np.repeat(margins, 5), np.repeat(labels, 5), folds, "platt")
+    for fold in set(folds):
+        out = folds == fold
+        alone = calibrating.fit_calibration(np.repeat(margins, 5)[~out], np.repeat(labels, 5)[~out], "platt")
+        assert_allclose(logits[out], alone.logits(np.repeat(margins, 5)[out]), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("margins", "labels", "says"),
+    [
+        ([], [], "got 0 and 0"),
+        ([1.0], [1], "got 1 and 0"),
+        ([1.0, 2.0, 3.0], [1, 1, 1], "got 3 and 0"),
+        ([1.0, 2.0, 3.0], [1, 1, 0], "at least 2 supported and 2 other"),
+        ([1.0, 2.0, math.nan, 0.0], [1, 1, 0, 0], "leave failed rows out"),
+        ([1.0, 2.0, 0.0, 0.0], [1, 1, 0, math.nan], "leave unlabelled rows out"),
+        ([1.0, 2.0], [1], "align"),
+    ],
+)
+def test_rows_that_cannot_be_fitted_are_refused_with_the_remedy(margins: list, labels: list, says: str) -> None:
+    with pytest.raises(CalibrationError, match=says):
+        calibrating.fit_calibration(margins, labels)
+    with pytest.raises(CalibrationError, match=says):
+        calibrating.fit_threshold(margins, labels)
+
+
+def test_one_group_is_refused_because_nothing_can_be_held_out() -> None:
+    margins, labels = _drawn(7, 50)
+    with pytest.raises(CalibrationError, match="more groups"):
+        calibrating.fit_calibration(margins, labels, groups=np.zeros(50))
+
+
+# Thresholds ----------------------------------------------------------------------------------------------------------
+
+
+def _brute_force(p: np.ndarray, labels: np.ndarray, metric) -> float:
+    cuts = np.concatenate([[0.0, 2.0], p, np.nextafter(p, 2)])
+    return max(metric(metrics.confusion(p >= cut, labels)) for cut in cuts)
+
+
+@pytest.mark.parametrize("objective", ["f1", "balanced_accuracy"])
+@pytest.mark.parametrize("decimals", [8, 1])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_threshold_is_the_best_of_all_and_reproduces_what_it_stores(seed: int, decimals: int, objective) -> None:
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([[0, 0, 1, 1], rng.integers(0, 2, 30)])
+    p = np.round(np.clip(rng.normal(0.4 + 0.2 * labels, 0.3), 0, 1), decimals)
+    point = calibrating.fit_threshold(p, labels, objective, name="x")
+    counts = metrics.confusion(point.decide(p), labels)
+    metric = {"f1": metrics.f1, "balanced_accuracy": metrics.balanced_accuracy}[objective]
+    assert counts == (point.tp, point.fp, point.tn, point.fn)
+    assert metric(counts) == point.metric == _brute_force(p, labels, metric)
+    assert (point.name, point.objective, point.positive_rate) == ("x", objective, labels.mean())
+
+
+def test_a_threshold_never_parts_ties() -> None:
+    # Going through rows one by one would claim F1 1.0 at 0.9, where applying 0.9 gives 2/3.
+    point = calibrating.fit_threshold([0.9, 0.9, 0.9, 0.9], [1, 1, 0, 0])
+    assert point.metric == 2 / 3
+    assert point.threshold == 0.0
+
+
+def test_everything_positive_and_everything_negative_are_tried() -> None:
+    wrong_way, labels = np.array([0.0, 0.1, 0.9, 1.0]), np.array([1, 1, 0, 0])
+    assert calibrating.fit_threshold(wrong_way, labels, "f1").threshold == 0.0
+    negative = calibrating.fit_threshold([0.4, 1.0, 1.0, 1.0, 0.6], [1, 0, 0, 0, 1], "balanced_accuracy")
+    assert negative.metric == 0.5
+    assert {negative.tp + negative.fp, negative.tn + negative.fn} == {0, 5}
+
+
+def test_a_threshold_lies_midway_in_the_widest_of_equally_good_gaps() -> None:
+    assert calibrating.fit_threshold([0.1, 0.2, 0.6, 0.8], [0, 0, 1, 1]).threshold == 0.4
+    # BAcc 0.75 for both cuts 0.8|0.7 and 0.6|0.1; the second gap is wider.
+    point = calibrating.fit_threshold([0.8, 0.7, 0.6, 0.1], [1, 0, 1, 0], "balanced_accuracy")
+    assert_allclose(point.threshold, 0.35)
+
+
+def test_neighbouring_floats_are_still_parted() -> None:
+    low, high = 0.5, math.nextafter(0.5, 1)
+    point = calibrating.fit_threshold([low, low, high, high], [0, 0, 1, 1])
+    assert (point.metric, point.threshold) == (1.0, high)
+
+
+def test_a_threshold_needs_probabilities() -> None:
+    with pytest.raises(CalibrationError, match="must be probabilities"):
+        calibrating.fit_threshold([-1.0, 0.0, 1.0, 2.0], [0, 0, 1, 1])
+
+
+# The program ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_program_writes_what_can_be_applied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = dataclasses.replace(
+        _predictions()[0], pair_id="failed", margin=math.nan, p_supported=math.nan, error="gone.mp4: missing"
+    )
+    predictions = [*_predictions(), failed]
+    path, out = tmp_path / "calibration.parquet", tmp_path / "calibrated"
+    write_predictions(path, predictions, {"verifier_fingerprint": "f00d"})
+    assert main(["--predictions", str(path), "--out", str(out), "--objective", "balanced_accuracy"]) == 0
+    decision = read_decision(out)
+    assert (decision.calibration.n, decision.calibration.n_groups) == (120, 20)
+    assert decision.calibration.fitted_on["verifier_fingerprint"] == "f00d"
+    assert len(decision.calibration.fitted_on["predictions_sha256"]) == 64
+    assert decision.default == "balanced_accuracy"
+    assert json.loads((out / "fitted_rows.json").read_text())["pair_ids"] == sorted(p.pair_id for p in predictions)
+    assert "120 of 121 rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("predictions", "got"),
+    [
+        (_predictions(split="test"), r"got rows of \['test'\]"),
+        (
+            [*_predictions(), dataclasses.replace(_predictions(split="train")[0], pair_id="x")],
+            r"'calibration', 'train'",
+        ),
+        ([], r"got rows of \[\]"),
+    ],
+)
+def test_only_the_calibration_split_is_fitted_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], predictions: list[Prediction], got: str
+) -> None:
+    path = tmp_path / "p.parquet"
+    write_predictions(path, predictions, {})
+    with pytest.raises(CalibrationError, match=got):
+        calibrating.fit_decision(predictions)
+    assert main(["--predictions", str(path), "--out", str(tmp_path / "out")]) == 1
+    message = capsys.readouterr().err
+    assert str(path) in message
+    assert re.search(got, message)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_same_predictions_give_the_same_files(tmp_path: Path) -> None:
+    path = tmp_path / "p.parquet"
+    write_predictions(path, _predictions(), {})
+    for name in ("a", "b"):
+        main(["--predictions", str(path), "--out", str(tmp_path / name)])
+    for name in ("calibration.json", "thresholds.json", "fitted_rows.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
