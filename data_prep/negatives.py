@@ -174,25 +174,27 @@ def _chain(
     excess: Counter[str],
 ) -> list[tuple[str, str, str]]:
     """Moves (claim, from, to) that take one negative from a segment to one whose excess is lower by two or more."""
+    came: dict[str, tuple[str, str] | None] = {}  # a start that led nowhere bars its segments to every lower start
+    followed: set[str] = set()
     for start in sorted((key for key in asked if asked[key]), key=lambda key: (-excess[key], key)):
-        came: dict[str, tuple[str, str]] = {}
-        queue = deque([start])
+        queue = deque([] if start in came else [start])
+        came.setdefault(start, None)
         while queue:
             here = queue.popleft()
             if excess[here] <= excess[start] - 2:
-                return _trace(start, here, came)
-            for claim in sorted(asked.get(here, ())):
+                return _trace(here, came)
+            for claim in sorted(asked.get(here, set()) - followed):
+                followed.add(claim)
                 for there in allowed[claim]:
-                    if there != start and there not in came and there not in targets[claim]:
+                    if there not in came and there not in targets[claim]:
                         came[there] = (claim, here)
                         queue.append(there)
     return []
 
 
-def _trace(start: str, end: str, came: Mapping[str, tuple[str, str]]) -> list[tuple[str, str, str]]:
+def _trace(end: str, came: Mapping[str, tuple[str, str] | None]) -> list[tuple[str, str, str]]:
     moves: list[tuple[str, str, str]] = []
-    while end != start:
-        claim, before = came[end]
-        moves.append((claim, before, end))
-        end = before
+    while (step := came[end]) is not None:
+        moves.append((step[0], step[1], end))
+        end = step[1]
     return moves[::-1]

@@ -136,7 +136,7 @@ class Pair:
 
 def evidence_to_dict(evidence: Evidence) -> dict[str, Any]:
     """`{"kind": "video", "path": ..., ...}`: the stored form of one piece of evidence."""
-    return {"kind": _KIND_OF[type(evidence)], **dataclasses.asdict(evidence)}
+    return {"kind": _KIND_OF[type(evidence)], **vars(evidence)}
 
 
 def evidence_from_dict(row: Any, where: str = "evidence") -> Evidence:

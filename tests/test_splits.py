@@ -36,7 +36,7 @@ def test_no_move_or_exchange_of_single_groups_brings_the_shares_nearer(sizes, se
     splits = assign_splits(sizes, SHARES, seed)
     best = miss(sizes, splits, SHARES) - 1e-6
     for group, split in itertools.product(sizes, SPLITS):
-        moved = {**splits, group: split}
+        moved: dict[str, Split] = {**splits, group: split}
         if set(moved.values()) == set(SPLITS):
             assert miss(sizes, moved, SHARES) >= best
     for a, b in itertools.combinations(sizes, 2):
