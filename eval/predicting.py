@@ -37,21 +37,22 @@ def predict(verifier: Verifier, pairs: Sequence[Pair]) -> list[Prediction]:
     ]
 
 
-def mismatch_evidence(pairs: Sequence[Pair]) -> list[Pair]:
+def mismatch_evidence(pairs: Sequence[Pair], nth: int = 1) -> list[Pair]:
     """The control in which every claim is judged against another group's evidence; its label is kept.
 
-    Evidences are rotated by the smallest step that gives no row evidence of its own group. A verifier that looks must
-    fall to chance on these rows; one that scores well has read the answer off the claim.
+    Evidences are rotated by the `nth` smallest step that gives no row evidence of its own group. A verifier that looks
+    must fall to chance on these rows; one that scores well has read the answer off the claim.
     """
     evidences: dict[str, tuple[tuple[Evidence, ...], str]] = {}
     for pair in pairs:
         evidences.setdefault(evidence_key(pair.evidence), (pair.evidence, pair.group))
-    keys = list(evidences)
+    keys, left = list(evidences), nth
     for step in range(1, len(keys)):
         other = {k: evidences[keys[(i + step) % len(keys)]] for i, k in enumerate(keys)}
-        if all(evidences[k][1] != other[k][1] for k in keys):
+        left -= all(evidences[k][1] != other[k][1] for k in keys)
+        if not left:
             return [dataclasses.replace(p, evidence=other[evidence_key(p.evidence)][0]) for p in pairs]
     raise RowError(
-        f"mismatched evidence: no rotation of {len(keys)} evidences gives every row another group; "
+        f"mismatched evidence: fewer than {nth} rotations of {len(keys)} evidences give every row another group; "
         "use a split with more groups"
     )

@@ -11,8 +11,8 @@ from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
 from ..data_prep.errors import ProofreelError, RowError
-from ..data_prep.rows import Pair, evidence_key
-from ..models.encoding import Encoder, read_media
+from ..data_prep.rows import Evidence, Pair, evidence_key
+from ..models.encoding import EncodedEvidence, Encoder, read_media
 from ..models.packing import IGNORED, PackedRow, collate, pack
 
 
@@ -49,9 +49,13 @@ def target(pair: Pair) -> float:
 class GroupDataset(Dataset[Example]):
     """Examples of one split; media is decoded when an example is asked for, in the worker that asks."""
 
-    def __init__(self, pairs: Sequence[Pair], encoder: Encoder, claims_per_row: int) -> None:
-        """`pairs` as `read_split` gives them, media paths resolved."""
+    def __init__(
+        self, pairs: Sequence[Pair], encoder: Encoder, claims_per_row: int, cache_bytes: float = 0.0
+    ) -> None:
+        """`pairs` as `read_split` gives them; the first `cache_bytes` of encoded evidence stay in memory."""
         self.groups, self.encoder = group_pairs(pairs, claims_per_row), encoder
+        self._cache: dict[str, EncodedEvidence] = {}
+        self._cache_left = cache_bytes
 
     def __len__(self) -> int:
         """Number of packed rows."""
@@ -61,11 +65,22 @@ class GroupDataset(Dataset[Example]):
         """Decode and encode one group; an unreadable video stops the run with the row named."""
         group = self.groups[i]
         try:
-            encoded = self.encoder.evidence(group[0].evidence, read_media(group[0].evidence, self.encoder.sampling))
+            encoded = self._encode(group[0].evidence)
             row = pack(encoded, [self.encoder.claim_ids(p.claim, p.context) for p in group])
         except ProofreelError as error:
             raise type(error)(f"row {group[0].id}: {error}") from error
         return Example(row, torch.tensor([target(p) for p in group]), torch.tensor([float(p.weight) for p in group]))
+
+    def _encode(self, evidence: tuple[Evidence, ...]) -> EncodedEvidence:
+        """Decode and encode, or take it from memory: small data sets are decoded once, not once an epoch."""
+        key = evidence_key(evidence)
+        if key not in self._cache:
+            encoded = self.encoder.evidence(evidence, read_media(evidence, self.encoder.sampling))
+            size = sum(t.nbytes for t in encoded.vision.values())
+            if size > self._cache_left:
+                return encoded
+            self._cache[key], self._cache_left = encoded, self._cache_left - size
+        return self._cache[key]
 
 
 class Collator:

@@ -33,7 +33,7 @@ from ..models.encoding import Encoder
 from ..models.prompt import LabelWords
 from .arguments import VerdictArguments, torch_dtype
 from .draft import save_draft
-from .groups import Collator, GroupDataset, check_rows
+from .groups import Collator, GroupDataset, check_rows, group_pairs
 from .trainer import VerdictTrainer
 
 MAX_PROBLEMS_SHOWN = 20
@@ -51,21 +51,24 @@ def run(arguments: VerdictArguments, training: TrainingArguments, model_config: 
     """
     set_seed(training.seed)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
-    pairs = {split: _read(arguments.dataset_dir, split) for split in ("train", "validation")}
+    splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
+    pairs = {split: _read(arguments.dataset_dir, split) for split in splits}
     encoder, words, dtype = make_encoder(arguments, model_config, base)
     validate(pairs, encoder, training)
     if arguments.validate_only:
-        print(arithmetic(pairs, arguments, training, encoder))
+        print(arithmetic(pairs, arguments, training))
         return None
 
     start_run(arguments, training, model_config)
     model = load_model(arguments, training, model_config, base, dtype)
-    _main_print(training, arithmetic(pairs, arguments, training, encoder, model))
+    _main_print(training, arithmetic(pairs, arguments, training, model))
+    cache_bytes = arguments.cache_gib * 2**30
+    datasets = {s: GroupDataset(p, encoder, arguments.claims_per_row, cache_bytes) for s, p in pairs.items()}
     trainer = VerdictTrainer(
         model=model,
         args=training,
-        train_dataset=GroupDataset(pairs["train"], encoder, arguments.claims_per_row),
-        eval_dataset=GroupDataset(pairs["validation"], encoder, arguments.claims_per_row),
+        train_dataset=datasets["train"],
+        eval_dataset=datasets.get("validation"),
         data_collator=Collator(encoder.pad_id),
         words=words,
         layout=encoder.layout,
@@ -131,16 +134,15 @@ def arithmetic(
     pairs: dict[str, list[Pair]],
     arguments: VerdictArguments,
     training: TrainingArguments,
-    encoder: Encoder,
     model: Any = None,
 ) -> str:
     """What the run amounts to, before its first step."""
-    groups = GroupDataset(pairs["train"], encoder, arguments.claims_per_row).groups
+    groups = group_pairs(pairs["train"], arguments.claims_per_row)
     per_step = training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
     steps = training.max_steps if training.max_steps > 0 else -(-len(groups) // per_step) * training.num_train_epochs
     lines = [
         f"train         {len(pairs['train'])} claims in {len(groups)} packed rows of at most {arguments.claims_per_row}",
-        f"validation    {len(pairs['validation'])} claims",
+        f"validation    {len(pairs['validation'])} claims" if "validation" in pairs else "validation    none",
         f"step          {training.per_device_train_batch_size} rows x {training.gradient_accumulation_steps} accumulated"
         f" x {training.world_size} processes = {per_step} rows, about {per_step * len(pairs['train']) / len(groups):.0f} claims",
         f"steps         {steps:.0f} ({training.num_train_epochs:g} epochs)",
