@@ -1,7 +1,7 @@
 """What the base is taught to say about a clip: questions and answers. Never a claim to judge, never a yes or a no.
 
 Each lesson is one user turn and one answer. Besides describing and naming, there are questions with a choice ("carrot
-or tomato?"), as in any captioner's instruction data: reading a word and finding it in the picture is a skill of its own.
+or tomato?"), as in any captioner's instruction data: to read a word and find it in the picture is a skill of its own.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def draw_lessons(rng: np.random.Generator, facts: Facts, lying: Mapping[str, Seq
         facts: what is true of the clip.
         lying: role -> what is visible but not used; choices are made hard with it.
     """
-    lessons = [Lesson(DESCRIBE, caption(facts)), *pick(rng, name_roles(facts), 2), *pick(rng, relate(facts), 1)]
-    lessons += [choose_value(rng, facts, role, lying) for role in pick(rng, ROLES, 2)]
-    return [*lessons, choose_event(rng, facts, lying)]
+    told = pick(rng, [*name_roles(facts), *relate(facts)], 2)
+    chosen = choose_value(rng, facts, ROLES[rng.integers(len(ROLES))], lying)
+    return [Lesson(DESCRIBE, caption(facts)), *told, chosen, choose_event(rng, facts, lying)]
 
 
 def name_roles(facts: Facts) -> list[Lesson]:
@@ -62,9 +62,7 @@ def relate(facts: Facts) -> list[Lesson]:
     return [Lesson(q, sentence(phrase)) for q, phrase in zip(questions, contextual(facts).values(), strict=True)]
 
 
-def choose_value(
-    rng: np.random.Generator, facts: Facts, role: str, lying: Mapping[str, Sequence[str]]
-) -> Lesson:
+def choose_value(rng: np.random.Generator, facts: Facts, role: str, lying: Mapping[str, Sequence[str]]) -> Lesson:
     """Which of two or three values of a role is shown, those that lie about unused first among the wrong ones."""
     true = conceptual(facts)[role]
     wrong = [conceptual(replace(facts, **{role.lower(): v}))[role] for v in foils(rng, facts, role, lying)]

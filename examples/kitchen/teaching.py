@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from proofreel.data_prep.frames import FrameSampling, Frames, frame_times
+from proofreel.data_prep.frames import Frames, FrameSampling, frame_times
 from proofreel.data_prep.rows import VideoSegment
 from proofreel.models.backbone import load_processor
 from proofreel.models.encoding import EncodedEvidence, Encoder, Media
@@ -48,6 +48,11 @@ def shoot(seed: int, index: int) -> Sample:
     return Sample(draw_frames(scene, indices), indices / FPS, facts, caption(facts), scene)
 
 
+def drawn_frames(clip: Sample) -> Frames:
+    """A drawn clip in the form in which files are read."""
+    return Frames(clip.frames_FHWC, clip.times_s, "drawn")
+
+
 class Teacher:
     """Encodes clips and lessons for one checkpoint's processor."""
 
@@ -58,14 +63,15 @@ class Teacher:
         self.question_ids = lru_cache(maxsize=None)(self.encoder.claim_ids)
         self.answer_ids = lru_cache(maxsize=None)(self._answer_ids)
 
-    def prefixes(self, clips: Sequence[Sample]) -> list[EncodedEvidence]:
-        """What `Encoder.evidence` gives for each clip, with one call of the processor for all."""
-        return [self.encoder.evidence(_EVIDENCE, _media(clip)) for clip in clips]
+    def prefix(self, frames: Frames) -> EncodedEvidence:
+        """The system turn and the clip, as the verifier's encoder makes them."""
+        return self.encoder.evidence((VideoSegment("clip.mp4", 0.0, None),), Media((frames,)))
 
     def batch(self, clips: Sequence[Sample], lessons: Sequence[Sequence[Lesson]]) -> dict[str, torch.Tensor]:
         """One row per clip with all its lessons, and `targets` (B, T): the next token where it belongs to an answer."""
         rows, targets = [], []
-        for prefix, asked in zip(self.prefixes(clips), lessons, strict=True):
+        for clip, asked in zip(clips, lessons, strict=True):
+            prefix = self.prefix(drawn_frames(clip))
             pairs = [(self.question_ids(lesson.question), self.answer_ids(lesson.answer)) for lesson in asked]
             rows.append(pack(prefix, [torch.cat(pair) for pair in pairs]))
             targets.append(torch.cat([torch.full((len(prefix.ids_P),), IGNORED), *(_targets(*pair) for pair in pairs)]))
@@ -91,13 +97,6 @@ def lesson_loss(model: Any, batch: dict[str, torch.Tensor], layout: VisionLayout
         **{k: batch[k] for k in VISION_KEYS if k in batch},
     ).logits
     return cross_entropy(logits_NV.float(), batch["targets"][taught_BT])
-
-
-_EVIDENCE = (VideoSegment("clip.mp4", 0.0, None),)
-
-
-def _media(clip: Sample) -> Media:
-    return Media((Frames(clip.frames_FHWC, clip.times_s, "drawn"),))
 
 
 def _targets(question_ids: torch.Tensor, answer_ids: torch.Tensor) -> torch.Tensor:

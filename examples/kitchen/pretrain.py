@@ -1,0 +1,142 @@
+"""Pretrain the kitchen's base: a tiny Qwen2.5-VL, from scratch, as a captioner that was never asked for a verdict.
+
+python -m examples.kitchen.pretrain --out runs/kitchen-base                  # about an hour on two CPU cores
+python -m examples.kitchen.pretrain --out runs/kitchen-base --device cuda
+python -m examples.kitchen.pretrain --out runs/kitchen-base --steps 20      # a look
+
+Stopped, it goes on from OUT.state.pt when called again with the same --out and --seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import math
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from proofreel.models.backbone import load_backbone, vision_layout
+from proofreel.models.prompt import Prompt
+from proofreel.models.tiny import TinySizes, save_tiny_model
+from tqdm import tqdm
+
+from examples.kitchen.lessons import SYSTEM, corpus, draw_lessons
+from examples.kitchen.measure import held_out_accuracy
+from examples.kitchen.teaching import Teacher, lesson_loss, shoot
+
+SIZES = TinySizes(
+    hidden=128,
+    layers=3,
+    heads=4,
+    mlp=256,
+    vision_hidden=96,
+    vision_depth=3,
+    vision_mlp=192,
+    vocab=640,
+    min_pixels=84 * 84,
+    max_pixels=84 * 84,
+)
+STEPS = 2400
+CLIPS_A_STEP = 24
+CLIPS = 12288  # drawn when first needed, then kept: each is met a few times, with other lessons
+LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, WARMUP = 1.5e-3, 0.05, 1.0, 100
+MEASURE_EVERY, MEASURED = 200, 128
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse the arguments and pretrain."""
+    parser = argparse.ArgumentParser(description="Pretrain the kitchen's base model.")
+    parser.add_argument("--out", type=Path, required=True, help="checkpoint folder to write")
+    parser.add_argument("--steps", type=int, default=STEPS, help=f"optimiser steps (default {STEPS})")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    args = parser.parse_args(argv)
+    torch.set_num_threads(args.threads)
+    seconds, losses = pretrain(args.out, args.steps, args.seed, args.device)
+    print(f"{args.out}: {args.steps} steps, last loss {losses[-1]:.4f}, {seconds / 60:.1f} minutes on {args.device}")
+    return 0
+
+
+def pretrain(out: Path, steps: int, seed: int = 0, device: str = "cpu") -> tuple[float, list[float]]:
+    """Train, measure and save; goes on where a stopped run left its state file.
+
+    Returns:
+        Seconds of training, those of earlier calls included, and the loss of every step.
+    """
+    state_file = out.with_name(f"{out.name}.state.pt")
+    save_tiny_model(out, _texts(), SIZES, seed)
+    model = _load(out, device)
+    optimiser = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
+    losses, before_s = _resume(state_file, model, optimiser) if state_file.is_file() else ([], 0.0)
+    layout = vision_layout(model.config)
+    teacher = Teacher(out, layout)
+    clip = lru_cache(maxsize=None)(lambda index: shoot(seed, index))
+    began = time.monotonic()
+    progress = tqdm(range(len(losses), steps), initial=len(losses), total=steps, desc="pretraining", unit="step")
+    for step in progress:
+        for group in optimiser.param_groups:
+            group["lr"] = LEARNING_RATE * rate(step, steps)
+        rng = np.random.default_rng([seed, step])
+        clips = [clip(int(i)) for i in rng.integers(CLIPS, size=CLIPS_A_STEP)]
+        lessons = [draw_lessons(rng, c.facts, c.scene.distractors()) for c in clips]
+        batch = {k: v.to(device) for k, v in teacher.batch(clips, lessons).items()}
+        losses.append(_learn(model.train(), optimiser, batch, layout))
+        progress.set_postfix(loss=f"{np.mean(losses[-50:]):.4f}")
+        if (step + 1) % MEASURE_EVERY == 0 or step + 1 == steps:
+            seconds = before_s + time.monotonic() - began
+            _save(out, state_file, model, optimiser, losses, seconds)
+            found = held_out_accuracy(_load(out, device), teacher, MEASURED)
+            told = "  ".join(f"{role} {share:.3f}" for role, share in found.items())
+            progress.write(f"step {step + 1}  {seconds:.0f} s  loss {np.mean(losses[-50:]):.4f}  held out: {told}")
+    return before_s + time.monotonic() - began, losses
+
+
+def rate(step: int, steps: int) -> float:
+    """Share of the learning rate at a step: a short rise, then half a cosine down to a fiftieth."""
+    warm = min(1.0, (step + 1) / WARMUP)
+    return warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / steps)))
+
+
+def _texts() -> list[str]:
+    # The verifier's own words too, that its prompt be short: read by the tokenizer's trainer alone, never by the model.
+    verifier = [Prompt().system, Prompt().claim, Prompt().context, Prompt().transcript, "first now next then"]
+    return [*corpus(), *([SYSTEM, *verifier] * 200)]
+
+
+def _load(directory: Path, device: str) -> Any:
+    model: Any = load_backbone(directory)
+    return model.to(device)
+
+
+def _learn(model: Any, optimiser: torch.optim.Optimizer, batch: dict[str, torch.Tensor], layout: Any) -> float:
+    loss = lesson_loss(model, batch, layout)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
+    optimiser.step()
+    optimiser.zero_grad(set_to_none=True)
+    return float(loss)
+
+
+def _save(out: Path, state_file: Path, model: Any, optimiser: Any, losses: list[float], seconds: float) -> None:
+    """The checkpoint in bfloat16, and all that a later call needs to go on."""
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(out)
+    state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "losses": losses, "seconds": seconds}
+    torch.save(state, state_file.with_suffix(".new"))
+    state_file.with_suffix(".new").replace(state_file)
+
+
+def _resume(state_file: Path, model: Any, optimiser: Any) -> tuple[list[float], float]:
+    state = torch.load(state_file, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimiser.load_state_dict(state["optimiser"])
+    return state["losses"], state["seconds"]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
