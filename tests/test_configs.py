@@ -1,0 +1,56 @@
+"""Every YAML in configs/ loads through the code that will read it, and opens with its own launch line."""
+
+from pathlib import Path
+
+import pytest
+from accelerate.commands.config.config_args import ClusterConfig
+from peft import LoraConfig
+from trl import get_peft_config, get_quantization_config
+
+from proofreel.data_prep.build_config import BuildConfig
+from proofreel.data_prep.config import load_config
+from proofreel.models.positions import POSITION_RULES
+from proofreel.train.arguments import parse
+
+CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").rglob("*.yaml"))
+
+
+def kind(path):
+    return "launch" if path.name.startswith("accelerate_") else "build" if path.stem.endswith("_build") else "sft"
+
+
+def named(wanted):
+    return pytest.mark.parametrize("path", [p for p in CONFIGS if kind(p) == wanted], ids=lambda p: p.name)
+
+
+def test_there_are_configs_of_every_kind():
+    assert {kind(p) for p in CONFIGS} == {"launch", "build", "sft"}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
+def test_it_opens_with_its_launch_line(path):
+    header = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    assert any(f"configs/{path.name}" in line for line in header[:6])
+
+
+@named("launch")
+def test_launch_configs_load(path):
+    config = ClusterConfig.from_yaml_file(yaml_file=str(path))
+    assert config.num_machines == 1
+
+
+@named("build")
+def test_build_configs_load(path):
+    assert load_config(BuildConfig, path).sources
+
+
+@named("sft")
+def test_training_configs_load(path, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *_, **__: True)  # the machine they are meant for
+    arguments, training, model = parse(["--config", str(path), "--use_cpu", "true", "--output_dir", str(tmp_path)])
+    assert arguments.position_rule in POSITION_RULES
+    assert arguments.prompt().sha256
+    assert arguments.sampling().max_frames <= 64
+    assert training.remove_unused_columns is False
+    assert isinstance(get_peft_config(model), LoraConfig)
+    assert (get_quantization_config(model) is not None) == model.load_in_4bit

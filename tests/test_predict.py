@@ -1,0 +1,111 @@
+"""eval/predict.py and eval/export.py: order kept, failures counted, controls honest, foreign calibrations refused."""
+
+import dataclasses
+import json
+import math
+
+import pytest
+
+from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.errors import RowError
+from proofreel.data_prep.rows import Pair, Passage, VideoSegment
+from proofreel.eval import calibrate, export, predict
+from proofreel.eval.predicting import mismatch_evidence
+from proofreel.eval.predicting import predict as predict_pairs
+from proofreel.eval.predictions import read_predictions
+from proofreel.models.verifier import Verifier
+
+
+def test_one_prediction_per_row_in_order(published, colour_dataset, tmp_path):
+    out = tmp_path / "test.parquet"
+    words = ["--verifier", str(published), "--data", str(colour_dataset), "--split", "test", "--out", str(out)]
+    assert predict.main([*words, "--device", "cpu"]) == 0
+    predictions, source = read_predictions(out)
+    pairs = read_split(colour_dataset, "test")
+    assert [(p.pair_id, p.label, p.group) for p in predictions] == [(p.id, p.label, p.group) for p in pairs]
+    assert source["calibrated"] is True
+    assert source["verifier_fingerprint"] == Verifier.from_pretrained(published, device="cpu").fingerprint
+
+
+def test_failed_rows_are_kept_with_their_reason(published, colour_dataset):
+    good = read_split(colour_dataset, "test")[0]
+    bad = dataclasses.replace(good, id="bad", evidence=(VideoSegment("gone.mp4", 0, 1),))
+    found = predict_pairs(Verifier.from_pretrained(published, device="cpu"), [good, bad])
+    assert math.isfinite(found[0].margin)
+    assert found[0].error is None
+    assert math.isnan(found[1].margin)
+    assert "gone.mp4" in (found[1].error or "")
+
+
+def rows(n_groups, per_group=2):
+    return [
+        Pair(f"{g}/{i}", "X.", (Passage(f"{g} {i // 2}"),), label="supported", group=str(g))
+        for g in range(n_groups)
+        for i in range(per_group)
+    ]
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_mismatched_evidence_is_always_of_another_group_and_uses_every_evidence(nth):
+    pairs = rows(5, per_group=4)
+    owner = {p.evidence: p.group for p in pairs}
+    changed = mismatch_evidence(pairs, nth)
+    assert [(p.id, p.claim, p.label) for p in changed] == [(p.id, p.claim, p.label) for p in pairs]
+    assert all(owner[c.evidence] != p.group for c, p in zip(changed, pairs, strict=True))
+    assert {c.evidence for c in changed} == set(owner)
+
+
+def test_mismatching_needs_two_groups():
+    with pytest.raises(RowError, match="more groups"):
+        mismatch_evidence(rows(1))
+
+
+def test_an_absent_split_is_named(published, colour_dataset, tmp_path, capsys):
+    words = ["--verifier", str(published), "--data", str(colour_dataset), "--out", str(tmp_path / "x.parquet")]
+    assert predict.main([*words, "--split", "dev"]) == 1
+    assert "dev" in capsys.readouterr().err
+
+
+def test_export_refuses_a_calibration_fitted_on_another_verifier(trained_run, published, colour_dataset, tmp_path, capsys):
+    out = tmp_path / "calibration.parquet"
+    common = ["--data", str(colour_dataset)]
+    verifier = ["--verifier", str(published)]  # not the draft that is exported below
+    assert predict.main([*common, *verifier, "--split", "calibration", "--out", str(out), "--device", "cpu"]) == 0
+    assert calibrate.main(["--predictions", str(out), "--out", str(tmp_path / "calibrated")]) == 0
+    draft = ["--verifier", str(trained_run / "draft"), "--calibration", str(tmp_path / "calibrated")]
+    assert export.main([*common, *draft, "--out", str(tmp_path / "verifier")]) == 1
+    assert "another verifier" in capsys.readouterr().err
+    assert not (tmp_path / "verifier").exists()
+
+
+def test_export_refuses_to_overwrite(trained_run, published, colour_dataset, capsys):
+    words = ["--verifier", str(trained_run / "draft"), "--calibration", str(trained_run / "calibrated")]
+    assert export.main([*words, "--data", str(colour_dataset), "--out", str(published)]) == 1
+    assert "already exists" in capsys.readouterr().err
+
+
+def test_a_draft_scores_without_label_and_says_it_is_uncalibrated(trained_run, colour_dataset):
+    verifier = Verifier.from_pretrained(trained_run / "draft", device="cpu")
+    pair = read_split(colour_dataset, "test")[0]
+    verdict = verifier.score([pair.claim], pair.evidence)[0]
+    assert verifier.decision is None
+    assert verdict.label is None
+    assert verdict.p_supported == pytest.approx(1 / (1 + math.exp(-verdict.margin)))
+
+
+def test_ask_prints_one_line_per_claim_and_fails_if_any_does(published, colour_dataset, capsys):
+    from proofreel.cli import main
+
+    segment = read_split(colour_dataset, "test")[0].evidence[0]
+    words = ["ask", str(published), "Colour is red.", "Colour is blue.", "--video", segment.path, "--end", "1"]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert [line.split("  ")[-1] for line in lines] == ["Colour is red.", "Colour is blue."]
+    assert main([*words[:3], "--video", "gone.mp4"]) == 1
+    assert "gone.mp4" in capsys.readouterr().out
+
+
+def test_the_exported_golden_margins_are_the_drafts(published, trained_run):
+    golden = json.loads((published / "golden" / "golden.json").read_text())
+    assert golden
+    assert all(len(case["margins"]) == len(case["claims"]) > 0 for case in golden)
