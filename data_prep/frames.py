@@ -61,7 +61,7 @@ class Frames:
         reader: "decord" or "pyav".
     """
 
-    pixels_FHWC: np.ndarray  # noqa: N815 (shape suffix)
+    pixels_FHWC: np.ndarray
     times_s: np.ndarray
     reader: str
 

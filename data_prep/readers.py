@@ -103,7 +103,10 @@ def _decode_run(path: str, index: PacketIndex, run: list[int], decoded: Iterator
     try:
         for n, frame in enumerate(decoded):
             last_pts = int(index.pts[n]) if index.timed_by_rank else frame.pts
-            if last_pts in missing and not frame.is_corrupt:
+            if last_pts in missing and frame.is_corrupt:
+                reason = "a damaged picture as"
+                break
+            if last_pts in missing:
                 found[missing.pop(last_pts)] = _rgb(frame)
             if not missing:
                 return found

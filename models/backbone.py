@@ -35,7 +35,8 @@ def resolve_base(name_or_path: str | Path, revision: str | None = None) -> Path:
         return Path(snapshot_download(str(name_or_path), revision=revision, allow_patterns=_WANTED_FILES))
     except Exception as error:
         raise DirectoryError(
-            f"base model: {name_or_path!r} is neither a folder here nor a reachable hub id; {type(error).__name__}: {error}"
+            f"base model: neither a folder here nor a reachable hub id, got {name_or_path!r}; "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 
@@ -122,7 +123,9 @@ def weights_sha256(path: str | Path) -> str:
     """One hash over the names and bytes of every safetensors file in a checkpoint folder."""
     files = sorted(Path(path).glob("*.safetensors"))
     if not files:
-        raise DirectoryError(f"{path}: no safetensors weights, got none; pickled checkpoints are not read, convert them")
+        raise DirectoryError(
+            f"{path}: no safetensors weights, got none; pickled checkpoints are not read, convert them"
+        )
     total = hashlib.sha256()
     for file in files:
         total.update(file.name.encode())

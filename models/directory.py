@@ -123,7 +123,9 @@ def read_directory(directory: str | Path) -> VerifierConfig:
     except ConfigError as error:
         raise DirectoryError(str(error)) from error
     if config.prompt_sha256 != config.prompt.sha256:
-        raise DirectoryError(f"{path}: the prompt does not match its recorded hash; restore the directory from its source")
+        raise DirectoryError(
+            f"{path}: the prompt does not match its recorded hash; restore the directory from its source"
+        )
     return config
 
 

@@ -108,7 +108,7 @@ class Encoder:
         return EncodedEvidence(ids, positions, start, vision)
 
     def count_prefix_tokens(self, evidence: tuple[Evidence, ...], media_root: str | Path | None = None) -> int:
-        """Length of a prefix without decoding its media: only file headers are read. Equals `len(evidence(...).ids_P)`."""
+        """`len(evidence(...).ids_P)` without decoding the videos: only their headers are read."""
         n_tokens = len(self._ids(self.chat.prefix(evidence)))
         for e in evidence:
             if isinstance(e, VideoSegment):

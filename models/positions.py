@@ -82,7 +82,9 @@ def mrope_positions(
         parts.append(part)
         i += n_tokens
     if left := sum(len(queue) for queue in grids.values()):
-        raise ModelInputError(f"positions: {left} images or videos have no placeholder tokens; render them in the prompt")
+        raise ModelInputError(
+            f"positions: {left} images or videos have no placeholder tokens; render them in the prompt"
+        )
     return torch.cat(parts, 1) if parts else torch.zeros(3, 0, dtype=torch.long), start
 
 

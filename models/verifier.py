@@ -143,7 +143,9 @@ class Verifier:
                 progress(len(indices))
         return verdicts
 
-    def score_media(self, claims: Iterable[tuple[str, str | None]], evidence: tuple[Evidence, ...], media: Media) -> np.ndarray:
+    def score_media(
+        self, claims: Iterable[tuple[str, str | None]], evidence: tuple[Evidence, ...], media: Media
+    ) -> np.ndarray:
         """(K,) float32 margins of (claim, context) pairs on already decoded media; raises instead of returning NaN."""
         ids = [self.encoder.claim_ids(claim, context) for claim, context in claims]
         return self._margins(ids, evidence, media)

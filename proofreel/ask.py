@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     verdicts = verifier.score(args.claims, VideoSegment(args.video, args.start, args.end))
     for claim, v in zip(args.claims, verdicts, strict=True):
-        shown = f"error: {v.error}" if v.error else f"{v.p_supported:.3f}  {v.margin:+8.3f}  {v.label or 'uncalibrated'}"
+        shown = (
+            f"error: {v.error}" if v.error else f"{v.p_supported:.3f}  {v.margin:+8.3f}  {v.label or 'uncalibrated'}"
+        )
         print(f"{shown:<32}  {claim}")
     return 1 if any(v.error for v in verdicts) else 0

@@ -10,7 +10,10 @@ import proofreel
 
 COMMANDS = {
     "build": ("proofreel.data_prep.build", "annotations -> data set of (claim, evidence, label)"),
-    "sft": ("proofreel.train.sft", "fine-tune a next-token verifier (several processes: accelerate launch train/sft.py)"),
+    "sft": (
+        "proofreel.train.sft",
+        "fine-tune a next-token verifier (several processes: accelerate launch train/sft.py)",
+    ),
     "predict": ("proofreel.eval.predict", "score one split of a data set"),
     "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
     "report": ("proofreel.eval.report", "metrics and a report page"),

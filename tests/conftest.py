@@ -79,7 +79,7 @@ COLOURS = {"red": (220, 30, 30), "green": (30, 200, 30), "blue": (40, 60, 230), 
 
 @pytest.fixture(scope="session")
 def colour_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A built data set: 16 one-second mp4 clips of one colour each, and the claim which colour it is, true and false."""
+    """A built data set: 16 one-second mp4 clips of one colour each, with true and false claims of which it is."""
     import json
 
     import av
@@ -108,7 +108,9 @@ def colour_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
         annotations.append(facts)
     (folder / "facts.json").write_text(json.dumps(annotations), encoding="utf-8")
     config = f"output: {folder}/data\nsources: [{{format: facts, path: {folder}/facts.json}}]\n"
-    config += "splits: {train: 0.5, validation: 0.125, calibration: 0.125, test: 0.25}\nnegatives: {swapped_per_claim: 0}\n"
+    config += (
+        "splits: {train: 0.5, validation: 0.125, calibration: 0.125, test: 0.25}\nnegatives: {swapped_per_claim: 0}\n"
+    )
     (folder / "build.yaml").write_text(config, encoding="utf-8")
     assert main(["--config", str(folder / "build.yaml")]) == 0
     return folder / "data"

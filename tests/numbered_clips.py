@@ -78,3 +78,19 @@ def quarter_turned(path: Path) -> Path:
     content[matrix_at : matrix_at + 36] = b"".join(v.to_bytes(4, "big", signed=True) for v in matrix)
     path.write_bytes(content)
     return path
+
+
+def hide_first(source: Path, path: Path, hidden: int) -> Path:
+    """Copy an mp4 so that an edit list hides its first frames, as cutting tools do to cut between keyframes."""
+    with (
+        av.open(str(source)) as full,
+        av.open(str(path), "w", options={"avoid_negative_ts": "disabled", "use_editlist": "1"}) as cut,
+    ):
+        stream = cut.add_stream_from_template(full.streams.video[0])
+        for packet in full.demux(full.streams.video[0]):
+            if packet.pts is not None and packet.dts is not None:
+                packet.pts -= hidden * packet.duration
+                packet.dts -= hidden * packet.duration
+                packet.stream = stream
+                cut.mux(packet)
+    return path

@@ -12,6 +12,7 @@ import av
 import numpy as np
 import PIL.Image
 import pytest
+
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build import main
 from proofreel.data_prep.build_config import BuildConfig, NegativesConfig, SourceConfig, SplitsConfig

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
+
 from proofreel.data_prep.errors import CalibrationError
 from proofreel.eval import calibrating, metrics
 from proofreel.eval.calibrate import main
@@ -17,7 +19,6 @@ from proofreel.models.calibration import (
     read_decision,
     sigmoid,
 )
-from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
 
 
 def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+
 from proofreel.data_prep.errors import CalibrationError
 from proofreel.models.calibration import (
     IDENTITY,

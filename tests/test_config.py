@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+
 from proofreel.data_prep.config import from_mapping, load_config, read_yaml
 from proofreel.data_prep.errors import ConfigError
 

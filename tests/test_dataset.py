@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import BuildConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.dataset import read_manifest, read_pairs, read_split, sha256_of, write_pairs

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.errors import DirectoryError, MediaError, ModelInputError
 from proofreel.data_prep.rows import Image, Passage, Transcript, VideoSegment
-from proofreel.data_prep.dataset import read_split
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.encoding import Encoder, read_media, seconds_per_grid
 from proofreel.models.prompt import ChatText, LabelWords, Prompt
@@ -71,7 +71,12 @@ def test_a_template_that_loses_the_claim_is_refused():
 
 
 def test_every_template_change_changes_the_prompt_hash():
-    hashes = {Prompt().sha256, Prompt(system="x").sha256, Prompt(supported_word="true").sha256, Prompt(context="{context}").sha256}
+    hashes = {
+        Prompt().sha256,
+        Prompt(system="x").sha256,
+        Prompt(supported_word="true").sha256,
+        Prompt(context="{context}").sha256,
+    }
     assert len(hashes) == 4
 
 

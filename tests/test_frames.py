@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numbered_clips import FPS, LAYOUTS, N_FRAMES, encode, encode_layout, number_shown
+from numbered_clips import FPS, LAYOUTS, N_FRAMES, encode, encode_layout, hide_first, number_shown
 from PIL import Image
+
 from proofreel.data_prep.errors import ConfigError, MediaError
 from proofreel.data_prep.frames import FrameSampling, frame_times, read_frames, read_image
 from proofreel.data_prep.rows import VideoSegment
@@ -100,6 +101,13 @@ def test_uneven_and_late_frames_are_found_by_their_times(tmp_path: Path) -> None
     expected = [max(n for n in range(20) if n * n / FPS <= t) for t in np.arange(4.5, 12)]
     assert [number_shown(frame) for frame in frames.pixels_FHWC] == expected
     np.testing.assert_allclose(frames.times_s, np.square(expected) / FPS, atol=1e-3)
+
+
+def test_frames_hidden_by_an_edit_list_are_neither_shown_nor_counted(tmp_path: Path) -> None:
+    path = hide_first(encode_layout(tmp_path, "closed.mp4"), tmp_path / "cut.mp4", hidden=10)
+    frames = read_frames(VideoSegment(str(path), 0.0, 2.0), FrameSampling())
+    assert [number_shown(frame) for frame in frames.pixels_FHWC] == [10 + n for n in (6, 18, 31, 43)]
+    np.testing.assert_allclose(frames.times_s, np.array([6, 18, 31, 43]) / FPS)
 
 
 def test_no_frame_of_before_the_span_while_another_appears_in_it(tmp_path: Path) -> None:

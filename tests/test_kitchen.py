@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.neighbors import KNeighborsClassifier
+
 from proofreel.data_prep.errors import ConfigError
 from proofreel.data_prep.facts import read_facts
 from proofreel.data_prep.frames import FrameSampling, read_frames
 from proofreel.data_prep.records import Row
 from proofreel.data_prep.rows import VideoSegment, problems_of
-from sklearn.neighbors import KNeighborsClassifier
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the examples are not installed
 

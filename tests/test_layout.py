@@ -24,9 +24,7 @@ def imports(path):
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             parts = (node.module or "").split(".")
-            if node.level == 2:
-                yield parts[0], node.module
-            elif path.parent.name == "proofreel" and parts[0] in ORDER:
+            if node.level == 2 or (path.parent.name == "proofreel" and parts[0] in ORDER):
                 yield parts[0], node.module
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]

@@ -2,11 +2,15 @@
 
 import wave
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
 import pytest
-from numbered_clips import FPS, HEIGHT, LAYOUTS, N_FRAMES, WIDTH, encode, encode_layout, quarter_turned
+from av.stream import Disposition
+from numbered_clips import FPS, HEIGHT, LAYOUTS, N_FRAMES, WIDTH, draw, encode, encode_layout, quarter_turned
 from PIL import Image
+
 from proofreel.data_prep.errors import MediaError
 from proofreel.data_prep.media import check_segment, packet_index, probe
 from proofreel.data_prep.rows import VideoSegment
@@ -61,6 +65,35 @@ def test_a_file_replaced_is_probed_anew(tmp_path: Path) -> None:
     assert (before.n_frames, after.n_frames) == (10, 20)
 
 
+def test_titles_in_old_encodings_do_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "old.mkv"
+    with av.open(str(encode(tmp_path / "clip.mp4", n_frames=4))) as clip, av.open(str(path), "w") as titled:
+        titled.metadata["title"] = "Zurich"
+        stream = titled.add_stream_from_template(clip.streams.video[0])
+        for packet in clip.demux(clip.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                titled.mux(packet)
+    path.write_bytes(path.read_bytes().replace(b"Zurich", b"Z\xfcrich"))
+    assert probe(path).fps == FPS
+
+
+def _write_song_with_cover(path: Path) -> None:
+    with av.open(str(path), "w") as container:
+        sound: Any = container.add_stream("libmp3lame", rate=44100)
+        cover: Any = container.add_stream("mjpeg")
+        cover.width, cover.height, cover.pix_fmt = WIDTH, HEIGHT, "yuvj420p"
+        cover.disposition = Disposition.attached_pic
+        picture = av.VideoFrame.from_ndarray(draw(1), format="rgb24")
+        picture.pts = 0
+        container.mux(cover.encode(picture) + cover.encode(None))
+        for n in range(40):
+            silence = av.AudioFrame(format="s16p", layout="mono", samples=1152)
+            silence.sample_rate, silence.pts = 44100, n * 1152
+            container.mux(sound.encode(silence))
+        container.mux(sound.encode(None))
+
+
 def _write_wave(path: Path) -> None:
     with wave.open(str(path), "wb") as sound:
         sound.setnchannels(1)
@@ -78,6 +111,7 @@ BAD_FILES = {
     "image.mp4": (lambda path: Image.new("RGB", (64, 64)).save(path, "PNG"), "not a video"),
     "photo.jpg": (lambda path: Image.new("RGB", (64, 64)).save(path), "not a video"),
     "sound.wav": (_write_wave, "no video stream"),
+    "song.mp3": (_write_song_with_cover, "no video stream"),
 }
 
 

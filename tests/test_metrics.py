@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from netcal.metrics import ECE
 from numpy.testing import assert_allclose
+from scipy.stats import norm
+from sklearn import metrics as sk
+
 from proofreel.data_prep.errors import RowError
 from proofreel.eval import metrics
 from proofreel.eval.intervals import clustered_interval
 from proofreel.models.calibration import sigmoid
-from scipy.stats import norm
-from sklearn import metrics as sk
 
 NAN = math.nan
 

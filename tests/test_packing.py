@@ -62,7 +62,9 @@ def test_changing_one_claim_leaves_the_others_bit_identical(model, encoder, word
     encoded = encoder.evidence(VIDEO, make_media(8))
     rest = [encoder.claim_ids(c) for c in CLAIMS[1:]]
     with torch.no_grad():
-        before = margins(model, collate([pack(encoded, [encoder.claim_ids(CLAIMS[0]), *rest])], 0), words, encoder.layout)
+        before = margins(
+            model, collate([pack(encoded, [encoder.claim_ids(CLAIMS[0]), *rest])], 0), words, encoder.layout
+        )
         after = margins(model, collate([pack(encoded, [ids, *rest])], 0), words, encoder.layout)
     assert before[0, 0] != after[0, 0]
     assert torch.equal(before[0, 1:], after[0, 1:])

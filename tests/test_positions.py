@@ -43,7 +43,7 @@ def positions(parts, rule):
 
 
 def restated_published(parts):
-    """The 4.x rule token by token: text counts up; vision adds (second, row, column); text resumes at the maximum + 1."""
+    """The 4.x rule token by token: text counts up, vision adds (second, row, column), text resumes past the maximum."""
     triples, highest = [], -1
     for part in parts:
         start = highest + 1

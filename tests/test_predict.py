@@ -66,7 +66,9 @@ def test_an_absent_split_is_named(published, colour_dataset, tmp_path, capsys):
     assert "dev" in capsys.readouterr().err
 
 
-def test_export_refuses_a_calibration_fitted_on_another_verifier(trained_run, published, colour_dataset, tmp_path, capsys):
+def test_export_refuses_a_calibration_fitted_on_another_verifier(
+    trained_run, published, colour_dataset, tmp_path, capsys
+):
     out = tmp_path / "calibration.parquet"
     common = ["--data", str(colour_dataset)]
     verifier = ["--verifier", str(published)]  # not the draft that is exported below

@@ -1,5 +1,6 @@
 """Decoders: decord and PyAV return the same, right frames, and decord is left alone where it would not."""
 
+import dataclasses
 import itertools
 import multiprocessing
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numbered_clips import LAYOUTS, N_FRAMES, encode, encode_layout, number_shown, quarter_turned
+
 from proofreel.data_prep.errors import MediaError
 from proofreel.data_prep.media import packet_index
 from proofreel.data_prep.readers import read_with_decord, read_with_pyav
@@ -61,6 +63,16 @@ def test_decord_on_its_own_misreads_what_it_is_kept_from(tmp_path: Path, name: s
     decord.logging.set_level(decord.logging.QUIET)
     reader = decord.VideoReader(str(encode_layout(tmp_path, name)), num_threads=1)
     assert [number_shown(reader[n].asnumpy()) for n in reversed(WANTED)] != WANTED[::-1]
+
+
+def test_decord_is_not_used_where_its_times_are_not_those_of_the_packets(tmp_path: Path) -> None:
+    path = str(encode_layout(tmp_path, "closed.mp4"))
+    index = packet_index(path)
+    for other in (
+        dataclasses.replace(index, times_s=index.times_s * 1.01),
+        dataclasses.replace(index, times_s=index.times_s[1:], pts=index.pts[1:]),
+    ):
+        assert read_with_decord(path, other, [5]) is None
 
 
 @pytest.mark.parametrize("name", REAL_CLIPS)
@@ -128,4 +140,16 @@ def test_damage_stops_with_file_wanted_and_last_time(tmp_path: Path) -> None:
     path.write_bytes(content)
     assert number_shown(read_with_pyav(str(path), index, [5])[0]) == 5
     with pytest.raises(MediaError, match=r"closed\.mp4: the frame at \d\.\d+ s cannot be decoded, got .* s; "):
+        read_with_pyav(str(path), index, list(range(N_FRAMES)))
+
+
+def test_a_picture_decoded_from_damaged_data_is_refused(tmp_path: Path) -> None:
+    path = encode(tmp_path / "broadcast.ts", "mpeg2video", {"g": "12", "bf": "2", "b": "2M"})
+    packets = [path.read_bytes()[at : at + 188] for at in range(0, path.stat().st_size, 188)]
+    inside = [n for n, packet in enumerate(packets) if packet[1] & 0x5F == 1 and packet[2] == 0]  # of the video stream
+    del packets[inside[len(inside) // 2]]
+    path.write_bytes(b"".join(packets))
+    index = packet_index(path)
+    assert number_shown(read_with_pyav(str(path), index, [5])[0]) == 5
+    with pytest.raises(MediaError, match="damaged picture"):
         read_with_pyav(str(path), index, list(range(N_FRAMES)))

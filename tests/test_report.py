@@ -11,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image as PILImage
+from sklearn import metrics as sk
+
 from proofreel.data_prep.rows import Image, Passage, evidence_key
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
 from proofreel.eval.report import main
 from proofreel.eval.reporting import make_report
 from proofreel.models.calibration import read_decision, sigmoid
-from sklearn import metrics as sk
 
 
 def _rows(split: str, n: int = 300, seed: int = 0, **changes) -> list[Prediction]:

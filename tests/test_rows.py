@@ -6,6 +6,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from proofreel.data_prep.errors import ProofreelError, RowError
 from proofreel.data_prep.rows import (
     Image,

@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from proofreel.data_prep.errors import ConfigError
 from proofreel.data_prep.rows import SPLITS, Split
 from proofreel.data_prep.splits import assign_splits

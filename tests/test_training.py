@@ -166,7 +166,7 @@ def test_a_video_that_vanished_since_the_build_stops_the_run_before_it_starts(tr
 
 
 def test_an_unlabelled_row_is_refused(train, colour_dataset, tmp_path):
-    folder, name = damaged(colour_dataset, tmp_path, lambda p: dataclasses.replace(p, label=None))
+    folder, _ = damaged(colour_dataset, tmp_path, lambda p: dataclasses.replace(p, label=None))
     with pytest.raises(RowError, match="neither label nor soft_label"):
         train(dataset=folder)
 

@@ -34,7 +34,9 @@ def segment(colour_dataset):
     return read_split(colour_dataset, "test")[0].evidence[0]
 
 
-def test_margins_in_a_new_process_equal_those_before_export_bit_for_bit(published, trained_run, colour_dataset, tmp_path):
+def test_margins_in_a_new_process_equal_those_before_export_bit_for_bit(
+    published, trained_run, colour_dataset, tmp_path
+):
     margins = []
     for directory in (trained_run / "draft", published):
         out = tmp_path / f"{directory.name}.json"
@@ -119,7 +121,9 @@ def test_selftest_passes_on_the_published_directory_and_fails_after_a_change(pub
     assert "FAILED" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["verifier_config.json", "calibration.json", "thresholds.json", "processor/tokenizer.json"])
+@pytest.mark.parametrize(
+    "name", ["verifier_config.json", "calibration.json", "thresholds.json", "processor/tokenizer.json"]
+)
 def test_a_changed_file_is_caught(copy, tiny_base, name):
     path = copy / name
     path.write_text(path.read_text().replace("0", "1", 1))

@@ -29,7 +29,8 @@ class VerdictArguments:
         default=8192, metadata={"help": "Longest prompt (evidence plus one claim) in tokens; longer rows are refused."}
     )
     cache_gib: float = field(
-        default=1.0, metadata={"help": "Encoded evidence each loader process keeps in memory, in GiB; 0 decodes every time."}
+        default=1.0,
+        metadata={"help": "Encoded evidence each loader process keeps in memory, in GiB; 0 decodes every time."},
     )
     validate_only: bool = field(
         default=False, metadata={"help": "Check every row, print the arithmetic of the run, and stop before training."}

@@ -1,4 +1,4 @@
-"""Write what a run trained as a draft verifier directory: complete but for calibration, thresholds and golden inputs."""
+"""Write what a run trained as a draft verifier: complete but for calibration, thresholds and golden inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from ..models.encoding import Encoder
 from ..models.paths import relative_base
 from .trainer import VerdictTrainer
 
-_WEIGHT_FILES = ("*.safetensors", "*.safetensors.index.json", "config.json", "generation_config.json", "adapter_config.json")
+_WEIGHT_FILES = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "adapter_config.json",
+)
 
 
 def save_draft(trainer: VerdictTrainer, encoder: Encoder, config: VerifierConfig) -> Path:
@@ -47,4 +53,3 @@ def _fill(folder: Path, final: Path, gathered: Path, encoder: Encoder, config: V
         path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     encoder.processor.save_pretrained(folder / "processor")
     (folder / CONFIG).write_text(dataclasses.replace(config, base=base).to_json(), encoding="utf-8")
-

@@ -49,9 +49,7 @@ def target(pair: Pair) -> float:
 class GroupDataset(Dataset[Example]):
     """Examples of one split; media is decoded when an example is asked for, in the worker that asks."""
 
-    def __init__(
-        self, pairs: Sequence[Pair], encoder: Encoder, claims_per_row: int, cache_bytes: float = 0.0
-    ) -> None:
+    def __init__(self, pairs: Sequence[Pair], encoder: Encoder, claims_per_row: int, cache_bytes: float = 0.0) -> None:
         """`pairs` as `read_split` gives them; the first `cache_bytes` of encoded evidence stay in memory."""
         self.groups, self.encoder = group_pairs(pairs, claims_per_row), encoder
         self._cache: dict[str, EncodedEvidence] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import platform
 import sys
@@ -106,7 +107,9 @@ def validate(pairs: dict[str, list[Pair]], encoder: Encoder, training: TrainingA
         return
     shown = "\n  ".join(problems[:MAX_PROBLEMS_SHOWN])
     more = len(problems) - MAX_PROBLEMS_SHOWN
-    raise RowError(f"{len(problems)} rows cannot be trained on:\n  {shown}" + (f"\n  and {more} more" if more > 0 else ""))
+    raise RowError(
+        f"{len(problems)} rows cannot be trained on:\n  {shown}" + (f"\n  and {more} more" if more > 0 else "")
+    )
 
 
 def load_model(
@@ -137,15 +140,21 @@ def arithmetic(
     model: Any = None,
 ) -> str:
     """What the run amounts to, before its first step."""
-    groups = group_pairs(pairs["train"], arguments.claims_per_row)
-    per_step = training.per_device_train_batch_size * training.gradient_accumulation_steps * training.world_size
-    steps = training.max_steps if training.max_steps > 0 else -(-len(groups) // per_step) * training.num_train_epochs
+    n_claims, most = len(pairs["train"]), arguments.claims_per_row
+    n_rows = len(group_pairs(pairs["train"], most))
+    rows, accumulated, world = (
+        training.per_device_train_batch_size,
+        training.gradient_accumulation_steps,
+        training.world_size,
+    )
+    per_step = rows * accumulated * world
+    steps = training.max_steps if training.max_steps > 0 else math.ceil(n_rows / per_step) * training.num_train_epochs
     lines = [
-        f"train         {len(pairs['train'])} claims in {len(groups)} packed rows of at most {arguments.claims_per_row}",
+        f"train         {n_claims} claims in {n_rows} packed rows of at most {most}",
         f"validation    {len(pairs['validation'])} claims" if "validation" in pairs else "validation    none",
-        f"step          {training.per_device_train_batch_size} rows x {training.gradient_accumulation_steps} accumulated"
-        f" x {training.world_size} processes = {per_step} rows, about {per_step * len(pairs['train']) / len(groups):.0f} claims",
-        f"steps         {steps:.0f} ({training.num_train_epochs:g} epochs)",
+        f"step          {rows} rows x {accumulated} accumulated x {world} processes = {per_step} rows, "
+        f"about {min(per_step, n_rows) * n_claims / n_rows:.0f} claims",
+        f"steps         {steps:.0f} ({steps * per_step / n_rows:.1f} epochs)",
     ]
     if model is not None:
         counts = trainable_summary(model)

@@ -24,7 +24,9 @@ def main() -> int:
     """Run every step; the exit status is that of the first one that fails."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="folder for all outputs; emptied first")
-    parser.add_argument("--clips", type=int, nargs=4, default=[480, 60, 120, 220], help="train validation calibration test")
+    parser.add_argument(
+        "--clips", type=int, nargs=4, default=[480, 60, 120, 220], help="train validation calibration test"
+    )
     parser.add_argument("--epochs", type=float, help="training epochs, if not those of configs/kitchen_sft.yaml")
     args = parser.parse_args()
     out = args.out.resolve()
@@ -79,15 +81,44 @@ def ask(out: Path, verifier: Path) -> None:
     step("Load it in a new process and ask")
     annotations = json.loads((out / "kitchen" / "annotations.json").read_text(encoding="utf-8"))
     clip = next(a for a in annotations if a["split"] == "test")
-    claims = [f"{role} is {clip[kind][role]}." for role in clip["conceptual"] for kind in ("conceptual", "negative_conceptual")]
+    claims = [
+        f"{role} is {clip[kind][role]}."
+        for role in clip["conceptual"]
+        for kind in ("conceptual", "negative_conceptual")
+    ]
     video = out / "kitchen" / clip["video"]
     print(f"the clip's true caption: {clip['caption']}")
-    python("-m", "proofreel.cli", "ask", verifier, "--video", video, "--start", clip["start_s"], "--end", clip["end_s"], *claims)
+    python(
+        "-m",
+        "proofreel.cli",
+        "ask",
+        verifier,
+        "--video",
+        video,
+        "--start",
+        clip["start_s"],
+        "--end",
+        clip["end_s"],
+        *claims,
+    )
 
 
 def predict(verifier: Path, data: Path, split: str, out: Path, *more: str) -> None:
     """Score one split."""
-    python("eval/predict.py", "--verifier", verifier, "--data", data, "--split", split, "--out", out, "--device", "cpu", *more)
+    python(
+        "eval/predict.py",
+        "--verifier",
+        verifier,
+        "--data",
+        data,
+        "--split",
+        split,
+        "--out",
+        out,
+        "--device",
+        "cpu",
+        *more,
+    )
 
 
 def step(title: str) -> None:
