@@ -89,8 +89,8 @@ def hide_first(source: Path, path: Path, hidden: int) -> Path:
         stream = cut.add_stream_from_template(full.streams.video[0])
         for packet in full.demux(full.streams.video[0]):
             if packet.pts is not None and packet.dts is not None:
-                packet.pts -= hidden * packet.duration
-                packet.dts -= hidden * packet.duration
+                hidden_ticks = hidden * (packet.duration or 0)
+                packet.pts, packet.dts = packet.pts - hidden_ticks, packet.dts - hidden_ticks
                 packet.stream = stream
                 cut.mux(packet)
     return path
