@@ -18,8 +18,19 @@ from .rows import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment
 
 _TEXT_KEYS = ("id", "group", "caption", "caption_implicit")
 _ROLE_KEYS = ("conceptual", "negative_conceptual")
-_LIST_KEYS = ("contextual", "negative_contextual", "distractors")
-KEYS = ("video", "start_s", "end_s", *_TEXT_KEYS, *_ROLE_KEYS, *_LIST_KEYS, "split", "transcript", "meta")
+_PHRASE_KEYS = ("contextual", "negative_contextual")
+KEYS = (
+    "video",
+    "start_s",
+    "end_s",
+    *_TEXT_KEYS,
+    *_ROLE_KEYS,
+    *_PHRASE_KEYS,
+    "distractors",
+    "split",
+    "transcript",
+    "meta",
+)
 
 
 def read_facts(path: Path) -> Iterator[Row | Rejected]:
@@ -58,22 +69,28 @@ def _rows(record: Record) -> Iterator[Row]:
         "split": annotation.get("split"),
         "meta": _meta(annotation),
     }
-    kinds: tuple[tuple[Label, str, str, str], ...] = (
-        ("supported", "annotated", "", ""),
-        ("refuted", "negative_annotated", "negative_", "not/"),
-    )
-    for label, origin, prefix, mark in kinds:
-        for role, number, claim in _claims(annotation, prefix):
+    kinds: tuple[tuple[Label, str, str], ...] = (("supported", "", ""), ("refuted", "negative_", "not/"))
+    for label, prefix, mark in kinds:
+        for role, number, claim, kind in _claims(annotation, prefix):
+            origin = f"{prefix}{kind or 'annotated'}"
             pair = Pair(f"{name}/{mark}{role}/{number}", claim, label=label, role=role, origin=origin, **common)
             yield Row(pair, record.file, record.line, name)
 
 
-def _claims(annotation: dict[str, Any], prefix: str) -> Iterator[tuple[str, int, str]]:
+def _claims(annotation: dict[str, Any], prefix: str) -> Iterator[tuple[str, int, str, str | None]]:
+    """(role, number, claim, kind) of every fact of one sign."""
     for role, values in annotation.get(f"{prefix}conceptual", {}).items():
         for number, value in enumerate(values if isinstance(values, list) else [values]):
-            yield role, number, conceptual_claim(role, value)
+            fact = _as_fact(value)
+            yield role, number, conceptual_claim(role, fact["text"]), fact.get("kind")
     for number, phrase in enumerate(annotation.get(f"{prefix}contextual", [])):
-        yield "contextual", number, contextual_claim(phrase)
+        fact = _as_fact(phrase)
+        yield fact.get("role", "contextual"), number, contextual_claim(fact["text"]), fact.get("kind")
+
+
+def _as_fact(value: Any) -> dict[str, str]:
+    """A fact is its text, or an object that also tags it: {"text", "role" (of a phrase), "kind"}."""
+    return value if isinstance(value, dict) else {"text": value}
 
 
 def _default_id(annotation: dict[str, Any]) -> str:
@@ -120,18 +137,31 @@ def _value_problems(known: dict[str, Any]) -> Iterator[str]:
             yield f"{key} must be text, got {known[key]!r}; quote it"
     for key in _ROLE_KEYS:
         roles = known.get(key, {})
-        if not isinstance(roles, dict) or not all(isinstance(v, str) or _is_texts(v) for v in roles.values()):
+        if not isinstance(roles, dict) or not all(_is_fact(v) or _is_facts(v) for v in roles.values()):
             yield f"{key} must map roles to a value or a list of values, got {roles!r}; write {{role: value}}"
         elif bad := [role for role in roles if not role.strip() or role == "contextual"]:
             yield f"{key} has an unusable role name, got {bad[0]!r}; name the role, e.g. Action"
-    for key in _LIST_KEYS:
-        if not _is_texts(known.get(key, [])):
-            yield f"{key} must be a list of texts, got {known[key]!r}; write [text, ...]"
+    for key in _PHRASE_KEYS:
+        if not _is_facts(known.get(key, []), "role"):
+            yield f"{key} must be a list of phrases, got {known[key]!r}; write [text, ...] or [{{text, role, kind}}]"
+    distractors = known.get("distractors", [])
+    if not (isinstance(distractors, list) and all(isinstance(item, str) for item in distractors)):
+        yield f"distractors must be a list of texts, got {distractors!r}; write [text, ...]"
     if not isinstance(known.get("meta", {}), dict):
         yield f"meta must be an object, got {known['meta']!r}; write {{name: value}}"
     if known.get("split", SPLITS[0]) not in SPLITS:
         yield f"split is unknown, got {known['split']!r}; use one of {list(SPLITS)}"
 
 
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+def _is_fact(value: Any, *more_keys: str) -> bool:
+    if not isinstance(value, dict):
+        return isinstance(value, str)
+    return (
+        "text" in value
+        and set(value) <= {"text", "kind", *more_keys}
+        and all(isinstance(v, str) for v in value.values())
+    )
+
+
+def _is_facts(value: Any, *more_keys: str) -> bool:
+    return isinstance(value, list) and all(_is_fact(item, *more_keys) for item in value)

@@ -36,7 +36,7 @@ def export(
     fitted_on = decision.calibration.fitted_on.get("verifier_fingerprint")
     if fitted_on != fingerprint(draft):
         raise CalibrationError(
-            f"{calibration}: fitted on another verifier's predictions, got fingerprint {str(fitted_on)[:12]} instead of "
+            f"{calibration}: fitted on another verifier, got fingerprint {str(fitted_on)[:12]} instead of "
             f"{fingerprint(draft)[:12]}; run eval/predict.py and eval/calibrate.py with this draft"
         )
     verifier = Verifier.from_pretrained(draft, device="cpu", base=base)

@@ -80,6 +80,6 @@ def check_sees(batch: dict[str, torch.Tensor], layout: VisionLayout) -> None:
         given = len(batch[pixels]) if pixels in batch else 0
         if placeholders * merge != patches or patches != given:
             raise ModelInputError(
-                f"{kind}: {placeholders} placeholder tokens need {placeholders * merge} patches, got {given} of pixels and "
-                f"a grid of {patches}; a model must never be asked about pixels it is not given"
+                f"{kind}: {placeholders} placeholder tokens need {placeholders * merge} patches, got {given} of pixels "
+                f"and a grid of {patches}; a model must never be asked about pixels it is not given"
             )

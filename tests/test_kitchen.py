@@ -187,9 +187,8 @@ def facts_of(row: dict) -> vocabulary.Facts:
 
 
 def claims_of(row: dict, prefix: str = "") -> list[tuple[str, str]]:
-    roles = row["meta"][f"{prefix}contextual_roles"]
-    phrases = row[f"{prefix}contextual"]
-    return [*row[f"{prefix}conceptual"].items(), *zip(roles, phrases, strict=True)]
+    values = {role: v["text"] if prefix else v for role, v in row[f"{prefix}conceptual"].items()}
+    return [*values.items(), *((fact["role"], fact["text"]) for fact in row[f"{prefix}contextual"])]
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -236,8 +235,8 @@ def test_negatives_are_false_and_their_kinds_true(world: Path, file: str) -> Non
     for i, row in enumerate(rows):
         true = set(claims_of(row))
         beside = [r for r in (rows[i - 1], rows[(i + 1) % len(rows)]) if r["group"] == row["group"] and r is not row]
-        tags = row["meta"]["negative_kinds"]
-        kinds_in_order = [*tags["conceptual"].values(), *tags["contextual"]]
+        negatives = [*row["negative_conceptual"].values(), *row["negative_contextual"]]
+        kinds_in_order = [fact["kind"] for fact in negatives]
         said = [c["said"] for c in row["meta"]["narration_conflict"]]
         assert by_caption[row["caption"]] == facts_of(row)
         for (role, claim), kind in zip(claims_of(row, "negative_"), kinds_in_order, strict=True):

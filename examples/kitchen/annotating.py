@@ -33,7 +33,7 @@ def annotate(seed: int, videos: Sequence[Video], where: str) -> list[dict[str, A
                 **_facts(step.scene.facts, negatives),
                 "distractors": [name for names in lying.values() for name in names],
                 "transcript": step.narration.text if step.narration else None,
-                "meta": {**_claim_tags(step.scene.facts, negatives), **_step_tags(video, i), "lying": lying},
+                "meta": {**_step_tags(video, i), "lying": lying},
             }
         )
     return rows
@@ -71,8 +71,8 @@ def count_claims(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for row in rows:
         counts["supported"] += len(row["conceptual"]) + len(row["contextual"])
-        counts.update(f"refuted/{kind}" for kind in row["meta"]["negative_kinds"]["conceptual"].values())
-        counts.update(f"refuted/{kind}" for kind in row["meta"]["negative_kinds"]["contextual"])
+        negatives = [*row["negative_conceptual"].values(), *row["negative_contextual"]]
+        counts.update(f"refuted/{negative['kind']}" for negative in negatives)
     return dict(sorted(counts.items()))
 
 
@@ -84,23 +84,17 @@ def _shown(video: Video, i: int) -> Shown:
 
 
 def _facts(facts: Facts, dealt: Dealt) -> dict[str, Any]:
+    """The facts of a step, tagged: the relation of each phrase, and the kind of each falsehood."""
+    relations = {family: _relation(family, dealt[family][0]) for family in CONTEXTUAL_FAMILIES}
     return {
         "conceptual": conceptual(facts),
-        "contextual": list(contextual(facts).values()),
-        "negative_conceptual": {role: concept(role, dealt[role][0].value(role)) for role in ROLES},
-        "negative_contextual": [_relation(family, dealt[family][0])[1] for family in CONTEXTUAL_FAMILIES],
-    }
-
-
-def _claim_tags(facts: Facts, dealt: Dealt) -> dict[str, Any]:
-    """Parallel to the facts: the relation of each contextual claim, and the kind of each false one."""
-    return {
-        "contextual_roles": list(contextual(facts)),
-        "negative_contextual_roles": [_relation(family, dealt[family][0])[0] for family in CONTEXTUAL_FAMILIES],
-        "negative_kinds": {
-            "conceptual": {role: dealt[role][1] for role in ROLES},
-            "contextual": [dealt[family][1] for family in CONTEXTUAL_FAMILIES],
+        "contextual": [{"text": text, "role": role} for role, text in contextual(facts).items()],
+        "negative_conceptual": {
+            role: {"text": concept(role, dealt[role][0].value(role)), "kind": dealt[role][1]} for role in ROLES
         },
+        "negative_contextual": [
+            {"text": text, "role": role, "kind": dealt[family][1]} for family, (role, text) in relations.items()
+        ],
     }
 
 

@@ -81,44 +81,17 @@ def ask(out: Path, verifier: Path) -> None:
     step("Load it in a new process and ask")
     annotations = json.loads((out / "kitchen" / "annotations.json").read_text(encoding="utf-8"))
     clip = next(a for a in annotations if a["split"] == "test")
-    claims = [
-        f"{role} is {clip[kind][role]}."
-        for role in clip["conceptual"]
-        for kind in ("conceptual", "negative_conceptual")
-    ]
-    video = out / "kitchen" / clip["video"]
-    print(f"the clip's true caption: {clip['caption']}")
-    python(
-        "-m",
-        "proofreel.cli",
-        "ask",
-        verifier,
-        "--video",
-        video,
-        "--start",
-        clip["start_s"],
-        "--end",
-        clip["end_s"],
-        *claims,
-    )
+    true, false = clip["conceptual"], clip["negative_conceptual"]
+    claims = [f"{role} is {value}." for role in true for value in (true[role], false[role]["text"])]
+    print(f"what the clip shows: {clip['caption']}")
+    span = ["--video", out / "kitchen" / clip["video"], "--start", clip["start_s"], "--end", clip["end_s"]]
+    python("-m", "proofreel.cli", "ask", verifier, *span, *claims)
 
 
 def predict(verifier: Path, data: Path, split: str, out: Path, *more: str) -> None:
     """Score one split."""
-    python(
-        "eval/predict.py",
-        "--verifier",
-        verifier,
-        "--data",
-        data,
-        "--split",
-        split,
-        "--out",
-        out,
-        "--device",
-        "cpu",
-        *more,
-    )
+    inputs = ["--verifier", verifier, "--data", data, "--split", split]
+    python("eval/predict.py", *inputs, "--out", out, "--device", "cpu", *more)
 
 
 def step(title: str) -> None:

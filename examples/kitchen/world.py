@@ -24,7 +24,7 @@ from .filming import SPLITS, Video, film, plan_clips, plan_long
 from .sampling import FPS, SIZE_PX
 from .vocabulary import VALUES
 
-VERSION = 2  # raise it when the same settings come to give other frames or annotations
+VERSION = 3  # raise it when the same settings come to give other frames or annotations
 CLIPS = (480, 60, 120, 220)
 LONG = (24, 6, 8, 12)
 
