@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,11 @@ from transformers import AutoProcessor, PreTrainedModel, Qwen2_5_VLForConditiona
 from ..data_prep.dataset import sha256_of
 from ..data_prep.errors import DirectoryError
 from .positions import VisionLayout
+
+# Said on every load, about other libraries' business: peft asks transformers by a deprecated name, and bitsandbytes
+# looks for an optional CPU kernel even where nothing is quantised.
+warnings.filterwarnings("ignore", message=r".*is_gradient_checkpointing.*deprecated", category=FutureWarning)
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 # Anchored on the language model: bare suffixes such as `gate_proj` would hit the vision tower's MLPs as well.
 LANGUAGE_LINEARS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
@@ -72,7 +79,7 @@ def load_backbone(
         )
     if quantization_config is not None:
         quantization_config.llm_int8_skip_modules = list(UNQUANTISED_MODULES)
-    model, info = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+    loaded: Any = Qwen2_5_VLForConditionalGeneration.from_pretrained(
         path,
         dtype=dtype,
         quantization_config=quantization_config,
@@ -80,6 +87,7 @@ def load_backbone(
         device_map=device_map,
         output_loading_info=True,
     )
+    model, info = loaded
     wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
     if wrong:
         raise DirectoryError(f"{path}: weights do not fit Qwen2.5-VL, got {wrong}; use an unmodified checkpoint")

@@ -78,7 +78,8 @@ class Encoder:
         max_tokens: int = 8192,
     ) -> None:
         """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut."""
-        self.processor, self.layout, self.sampling, self.rule = processor, layout, sampling, rule
+        self.processor, self.layout, self.sampling = processor, layout, sampling
+        self.rule: PositionRule = rule
         self.tokenizer, self.max_tokens, self.chat = processor.tokenizer, max_tokens, ChatText(prompt, processor)
 
     def claim_ids(self, claim: str, context: str | None = None) -> torch.Tensor:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers, trainers
@@ -109,7 +110,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Qwen2Tokenizer:
     bpe.train_from_iterator(corpus, trainer)
     model = json.loads(bpe.to_str())["model"]
     merges = [tuple(m) if isinstance(m, list) else tuple(m.split(" ")) for m in model["merges"]]
-    tokenizer = Qwen2Tokenizer(vocab=model["vocab"], merges=merges)
+    tokenizer = Qwen2Tokenizer(vocab=model["vocab"], merges=merges)  # type: ignore[arg-type]  (pairs, as BPE takes)
     tokenizer.add_special_tokens({"additional_special_tokens": list(SPECIAL_TOKENS[1:])})
     return tokenizer
 
@@ -129,7 +130,10 @@ def tiny_config(tokenizer: Qwen2Tokenizer, sizes: TinySizes) -> Qwen2_5_VLConfig
     """A Qwen2_5_VLConfig of these sizes; rotary sections split the head as 1/4, 3/8, 3/8 like the real one."""
     half = sizes.hidden // sizes.heads // 2
     section = [half // 4, (half - half // 4) // 2, half - half // 4 - (half - half // 4) // 2]
-    token = tokenizer.convert_tokens_to_ids
+
+    def token(text: str) -> Any:
+        return tokenizer.convert_tokens_to_ids(text)
+
     return Qwen2_5_VLConfig(
         text_config={
             "vocab_size": len(tokenizer),

@@ -8,9 +8,9 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data_prep.errors import ProofreelError
-    from .data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
-    from .models.verifier import Verdict, Verifier
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
+    from proofreel.models.verifier import Verdict, Verifier
 
 __version__ = _version("proofreel")
 

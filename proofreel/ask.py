@@ -23,9 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", help="cpu, cuda, ...; default: a GPU if there is one")
     args = parser.parse_args(argv)
 
-    from .data_prep.errors import ProofreelError
-    from .data_prep.rows import VideoSegment
-    from .models.verifier import Verifier
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.data_prep.rows import VideoSegment
+    from proofreel.models.verifier import Verifier
 
     try:
         verifier = Verifier.from_pretrained(args.directory, device=args.device, base=args.base)

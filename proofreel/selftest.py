@@ -19,10 +19,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", help="default: cpu")
     args = parser.parse_args(argv)
 
-    from .data_prep.errors import ProofreelError
-    from .models.directory import read_directory
-    from .models.golden import selftest
-    from .models.verifier import Verifier
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.models.directory import read_directory
+    from proofreel.models.golden import selftest
+    from proofreel.models.verifier import Verifier
 
     try:
         config = read_directory(args.directory)

@@ -81,8 +81,9 @@ def test_every_template_change_changes_the_prompt_hash():
 
 
 def test_counting_tokens_needs_no_decoding_and_equals_the_encoded_length(encoder, colour_dataset):
-    pair = read_split(colour_dataset, "train")[0]
-    evidence = (Passage("Some text."), *pair.evidence, VideoSegment(pair.evidence[0].path, 0.2, 0.9))
+    segment = read_split(colour_dataset, "train")[0].evidence[0]
+    assert isinstance(segment, VideoSegment)
+    evidence = (Passage("Some text."), segment, VideoSegment(segment.path, 0.2, 0.9))
     encoded = encoder.evidence(evidence, read_media(evidence, encoder.sampling))
     assert encoder.count_prefix_tokens(evidence) == len(encoded.ids_P)
 

@@ -14,11 +14,12 @@ from examples.kitchen import lessons as kitchen_lessons
 from examples.kitchen import pretrain as kitchen_pretrain
 from examples.kitchen.drawing import draw_frames
 from examples.kitchen.encoding import write_video
-from examples.kitchen.lessons import DESCRIBE, LIST_FACTS, draw_lessons
+from examples.kitchen.lessons import DESCRIBE, LIST_FACTS, draw_lessons, follow
 from examples.kitchen.measure import answer, role_accuracy
+from examples.kitchen.motion import draw_motion, positions
 from examples.kitchen.sampling import FPS
 from examples.kitchen.streaming import stream
-from examples.kitchen.teaching import END, SAMPLING, Teacher, drawn_frames, lesson_loss, shoot
+from examples.kitchen.teaching import END, SAMPLING, Teacher, drawn_frames, lesson_loss, lessons_about, shoot
 from examples.kitchen.vocabulary import ROLES, VALUES, all_facts, caption, concept, conceptual, is_held_out
 from proofreel.data_prep.frames import read_frames
 from proofreel.data_prep.rows import VideoSegment
@@ -43,7 +44,7 @@ def teacher(base):
 def some_lessons():
     rng = np.random.default_rng(0)
     lying = {"Ingredient": ["tomato"], "Tool": ["fork"]}
-    return [(facts, lesson) for facts in all_facts() for lesson in draw_lessons(rng, facts, lying)]
+    return [(facts, it) for facts in all_facts() for it in draw_lessons(rng, facts, lying, rng.uniform(0, 30, (8, 2)))]
 
 
 def test_no_lesson_asks_for_a_verdict(some_lessons):
@@ -78,6 +79,23 @@ def test_the_place_of_the_right_choice_tells_nothing(some_lessons):
     assert abs(first / len(pairs) - 0.5) < 4 * math.sqrt(0.25 / len(pairs))
 
 
+@pytest.mark.parametrize(
+    ("action", "ways"),
+    [
+        ("chop", {"up", "down", "rest"}),
+        ("slice", {"left", "right", "rest"}),
+        ("grate", {"up right", "down left", "rest"}),
+        ("press", {"rest"}),
+    ],
+)
+def test_the_way_of_the_tool_is_told_as_it_goes(action, ways):
+    for seed in range(20):
+        motion = draw_motion(np.random.default_rng(seed), action, (42.0, 42.0), 2.0)
+        told = follow(positions(motion, np.arange(8) / 4)).split(", ")
+        assert len(told) == 7
+        assert set(told) <= ways
+
+
 def test_captions_are_read_back():
     true = [caption(f) for f in all_facts()]
     assert role_accuracy(true, true) == dict.fromkeys(ROLES, 1.0)
@@ -103,7 +121,7 @@ def test_drawn_frames_are_those_read_from_a_file(tmp_path, index):
 
 def test_targets_are_the_answers(teacher):
     clips = [shoot(0, i) for i in range(3)]
-    lessons = [draw_lessons(np.random.default_rng(i), c.facts, {})[: 2 + i] for i, c in enumerate(clips)]
+    lessons = [lessons_about(c, np.random.default_rng(i))[: 2 + i] for i, c in enumerate(clips)]
     batch = teacher.batch(clips, lessons)
     for i, asked in enumerate(lessons):
         taught_T = batch["targets"][i] != IGNORED
@@ -117,7 +135,7 @@ def test_targets_are_the_answers(teacher):
 
 def test_packed_lessons_teach_what_separate_ones_do(base, teacher):
     clip = shoot(0, 0)
-    lessons = draw_lessons(np.random.default_rng(0), clip.facts, {})
+    lessons = lessons_about(clip, np.random.default_rng(0))
     layout = vision_layout(base.config)
     with torch.no_grad():
         packed = lesson_loss(base, teacher.batch([clip], [lessons]), layout)

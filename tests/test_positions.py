@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from proofreel.data_prep.errors import ModelInputError
 from proofreel.models.positions import VisionLayout, claim_positions, mrope_positions
@@ -80,7 +80,7 @@ def test_published_rule_equals_its_restatement(parts):
 @pytest.fixture(scope="module")
 def hf_model(tiny_base):
     with torch.device("meta"):
-        return Qwen2_5_VLForConditionalGeneration(AutoConfig.from_pretrained(tiny_base)).model
+        return Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig.from_pretrained(tiny_base)).model
 
 
 @settings(deadline=None, max_examples=80)
@@ -140,4 +140,4 @@ def test_disagreement_of_tokens_and_grids_is_an_error(ids, grids, seconds, messa
 
 def test_an_unknown_rule_is_refused():
     with pytest.raises(ModelInputError, match="unknown rule"):
-        mrope_positions(torch.tensor([TEXT]), LAYOUT, rule="newest")
+        mrope_positions(torch.tensor([TEXT]), LAYOUT, rule="newest")  # type: ignore[arg-type]

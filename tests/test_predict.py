@@ -99,6 +99,7 @@ def test_ask_prints_one_line_per_claim_and_fails_if_any_does(published, colour_d
     from proofreel.cli import main
 
     segment = read_split(colour_dataset, "test")[0].evidence[0]
+    assert isinstance(segment, VideoSegment)
     words = ["ask", str(published), "Colour is red.", "Colour is blue.", "--video", segment.path, "--end", "1"]
     assert main(words) == 0
     lines = capsys.readouterr().out.strip().splitlines()

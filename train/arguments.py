@@ -75,7 +75,8 @@ def parse(argv: list[str] | None) -> tuple[VerdictArguments, TrainingArguments, 
     Raises:
         ConfigError: an unknown key (naming the nearest), or a required one missing.
     """
-    parser = TrlParser((VerdictArguments, TrainingArguments, ModelConfig), description=__doc__)
+    kinds: Any = (VerdictArguments, TrainingArguments, ModelConfig)
+    parser = TrlParser(kinds, description=__doc__)
     argv = list(argv) if argv is not None else None
     _refuse_unknown_keys(parser, argv)
     arguments, training, model = parser.parse_args_and_config(args=argv)

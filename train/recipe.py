@@ -127,7 +127,7 @@ def load_model(
         if quantization is not None:
             from peft import prepare_model_for_kbit_training
 
-            model = prepare_model_for_kbit_training(model, training.gradient_checkpointing)
+            model = prepare_model_for_kbit_training(model, bool(training.gradient_checkpointing))
         return attach_lora(model, peft_config)
     model.model.visual.requires_grad_(arguments.train_vision)
     return model

@@ -34,8 +34,12 @@ class VerdictTrainer(Trainer):
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         if not batches:
             return batches, None
-        total = torch.stack([b["weights"].sum() for b in batches]).sum().to(device)
+        total = torch.stack([self._weight(batch) for batch in batches]).sum().to(device)
         return batches, self.accelerator.gather(total).sum()
+
+    @staticmethod
+    def _weight(batch: Any) -> torch.Tensor:
+        return batch["weights"].sum()
 
     def compute_loss(
         self,

@@ -28,6 +28,9 @@ def main() -> int:
         "--clips", type=int, nargs=4, default=[480, 60, 120, 220], help="train validation calibration test"
     )
     parser.add_argument("--epochs", type=float, help="training epochs, if not those of configs/kitchen_sft.yaml")
+    parser.add_argument(
+        "--base", type=Path, default=ROOT / "checkpoints" / "kitchen-base", help="checkpoint to fine-tune"
+    )
     args = parser.parse_args()
     out = args.out.resolve()
     if out.exists():
@@ -37,7 +40,7 @@ def main() -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     started = time.monotonic()
     try:
-        verifier = make_verifier(out, args.clips, args.epochs)
+        verifier = make_verifier(out, args.base.resolve(), args.clips, args.epochs)
         ask(out, verifier)
     except subprocess.CalledProcessError as error:
         print(f"\nthe step above failed with status {error.returncode}", file=sys.stderr)
@@ -47,9 +50,9 @@ def main() -> int:
     return 0
 
 
-def make_verifier(out: Path, clips: list[int], epochs: float | None) -> Path:
+def make_verifier(out: Path, base: Path, clips: list[int], epochs: float | None) -> Path:
     """Render, build, train, calibrate, report and export; returns the verifier directory."""
-    data, run, base = out / "data", out / "run", ROOT / "checkpoints" / "kitchen-base"
+    data, run = out / "data", out / "run"
     step("Render clips whose true facts are known")
     python("-m", "examples.kitchen.make", "--out", out / "kitchen", "--clips", *clips, "--long", 0, 0, 0, 0)
     step("Build a data set: validate every row, split by group")

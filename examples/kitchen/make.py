@@ -11,10 +11,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.data_prep.errors import ProofreelError
-
 from examples.kitchen.filming import SPLITS
 from examples.kitchen.world import CLIPS, LONG, Settings, make_world
+from proofreel.data_prep.errors import ProofreelError
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from proofreel.data_prep.errors import ConfigError
 from scipy.optimize import linear_sum_assignment
+
+from proofreel.data_prep.errors import ConfigError
 
 from .vocabulary import ROLES, VALUES, Facts
 

@@ -16,7 +16,7 @@ from .vocabulary import Facts, caption, pool
 class Sample:
     """One clip: `frames_FHWC` uint8 RGB, sampled at `times_s` (F,), what is true of it, and its full caption."""
 
-    frames_FHWC: np.ndarray  # noqa: N815 (shape suffix)
+    frames_FHWC: np.ndarray
     times_s: np.ndarray
     facts: Facts
     caption: str

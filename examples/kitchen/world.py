@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proofreel.data_prep.errors import ConfigError
 from tqdm import tqdm
+
+from proofreel.data_prep.errors import ConfigError
 
 from .annotating import annotate, count_claims, cues, describe, to_srt
 from .encoding import write_video
