@@ -31,15 +31,12 @@ class VerdictTrainer(Trainer):
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
         """The micro-batches of one optimiser step, and the weight of all their claims over all ranks."""
+        batches: list[Any]
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         if not batches:
             return batches, None
-        total = torch.stack([self._weight(batch) for batch in batches]).sum().to(device)
-        return batches, self.accelerator.gather(total).sum()
-
-    @staticmethod
-    def _weight(batch: Any) -> torch.Tensor:
-        return batch["weights"].sum()
+        per_rank: Any = self.accelerator.gather(torch.stack([b["weights"].sum() for b in batches]).sum().to(device))
+        return batches, per_rank.sum()
 
     def compute_loss(
         self,
