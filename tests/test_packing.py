@@ -97,7 +97,7 @@ def test_packed_gradients_equal_those_of_separate_sequences(tiny_base, encoder, 
         torch.manual_seed(0)
         model = attach_lora(model, LoraConfig(r=4, init_lora_weights=False))
     if checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        model.activation_checkpointing_enable({"use_reentrant": False})
     model.train()
     rows = [encoder.evidence(VIDEO, make_media(n, seed=n)) for n in (4, 8)]
     ids = [encoder.claim_ids(c) for c in CLAIMS]

@@ -2,11 +2,14 @@
 
 import dataclasses
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
-from conftest import sft_arguments
+from conftest import ROOT, sft_arguments
 from safetensors.torch import load_file
 
 from proofreel import VideoSegment
@@ -48,6 +51,19 @@ def test_batch_eight_once_equals_batch_one_eight_times(train):
     for (name, a), b in zip(adapter(once).items(), adapter(often).values(), strict=True):
         assert torch.allclose(a, b, atol=1e-5), name
     assert losses(once) == pytest.approx(losses(often), abs=1e-4)
+
+
+@pytest.mark.slow
+def test_two_processes_learn_what_one_does(train, tiny_base, colour_dataset, tmp_path):
+    common = {"max_steps": 3, "claims_per_row": 3, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0}
+    one = train("one", per_device_train_batch_size=8, **common)
+    words = sft_arguments(tiny_base, colour_dataset, tmp_path / "two", per_device_train_batch_size=4, **common)
+    script = [str(ROOT / "train" / "sft.py"), *words, "--ddp_backend", "gloo"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29547"]
+    subprocess.run([*launcher, *script], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    for (name, a), b in zip(adapter(one).items(), adapter(tmp_path / "two").values(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5), name
+    assert losses(one) == pytest.approx(losses(tmp_path / "two"), abs=1e-4)
 
 
 def test_packing_does_not_change_what_is_learned(train):

@@ -61,7 +61,7 @@ def run(arguments: VerdictArguments, training: TrainingArguments, model_config: 
         return None
 
     start_run(arguments, training, model_config)
-    model = load_model(arguments, training, model_config, base, dtype)
+    model = load_model(arguments, model_config, base, dtype)
     _main_print(training, arithmetic(pairs, arguments, training, model))
     cache_bytes = arguments.cache_gib * 2**30
     datasets = {s: GroupDataset(p, encoder, arguments.claims_per_row, cache_bytes) for s, p in pairs.items()}
@@ -75,7 +75,9 @@ def run(arguments: VerdictArguments, training: TrainingArguments, model_config: 
         layout=encoder.layout,
     )
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
-    return save_draft(trainer, encoder, _verifier_config(arguments, model_config, base, words, dtype, trainer))
+    draft = save_draft(trainer, encoder, _verifier_config(arguments, model_config, base, words, dtype, trainer))
+    _main_print(training, f"draft verifier: {draft}")
+    return draft
 
 
 def make_encoder(
@@ -112,9 +114,7 @@ def validate(pairs: dict[str, list[Pair]], encoder: Encoder, training: TrainingA
     )
 
 
-def load_model(
-    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, base: Path, dtype: torch.dtype
-) -> Any:
+def load_model(arguments: VerdictArguments, model_config: ModelConfig, base: Path, dtype: torch.dtype) -> Any:
     """The network with what is trained unfrozen: LoRA adapters, or all of the language model (and vision if asked)."""
     quantization = get_quantization_config(model_config)
     peft_config = get_peft_config(model_config)
@@ -124,10 +124,8 @@ def load_model(
     model = load_backbone(base, dtype=dtype, quantization_config=quantization, attn_implementation=attention)
     model.config.use_cache = False
     if peft_config is not None:
-        if quantization is not None:
-            from peft import prepare_model_for_kbit_training
-
-            model = prepare_model_for_kbit_training(model, bool(training.gradient_checkpointing))
+        # Not through peft's prepare_model_for_kbit_training: it turns norms and embeddings to float32, and a verifier
+        # loaded from disk would then not be the function that was trained.
         return attach_lora(model, peft_config)
     model.model.visual.requires_grad_(arguments.train_vision)
     return model

@@ -13,18 +13,16 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Parse, run, and say where the draft is."""
+    """Parse and run; the exit status is 1 if configuration or data are at fault."""
     from proofreel.data_prep.errors import ProofreelError
     from proofreel.train.arguments import parse
     from proofreel.train.recipe import run
 
     try:
-        draft = run(*parse(None if argv is None else list(argv)))
+        run(*parse(None if argv is None else list(argv)))
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if draft is not None:
-        print(f"draft verifier: {draft}")
     return 0
 
 

@@ -46,6 +46,8 @@ def main() -> int:
         print(f"\nthe step above failed with status {error.returncode}", file=sys.stderr)
         return error.returncode
     minutes = (time.monotonic() - started) / 60
+    markdown = (out / "report" / "report.md").read_text(encoding="utf-8")
+    print("\n" + markdown.partition("## By role")[0].partition("\n\n")[2].strip())
     print(f"\nreport     {out / 'report' / 'report.html'}\nverifier   {verifier}\ntook       {minutes:.1f} minutes")
     return 0
 
