@@ -9,6 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+CONTROLS = ("mismatched_evidence", "claim_only", "zero_shot")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, score, write, and say how many rows failed."""
@@ -21,14 +23,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
     parser.add_argument("--base", type=Path, help="base checkpoint, if not where the verifier says")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; default: a GPU if there is one")
-    parser.add_argument(
+    controls = parser.add_mutually_exclusive_group()
+    controls.add_argument(
         "--mismatched-evidence", action="store_true", help="control: judge each claim against another group's evidence"
     )
+    controls.add_argument(
+        "--claim-only", action="store_true", help="control: hide the evidence (for a verifier trained that way)"
+    )
+    controls.add_argument("--zero-shot", action="store_true", help="control: the base alone, its adapter left out")
     args = parser.parse_args(argv)
 
     from proofreel.data_prep.dataset import read_split, sha256_of
     from proofreel.data_prep.errors import ProofreelError
-    from proofreel.eval.predicting import mismatch_evidence, predict
+    from proofreel.eval.predicting import hide_evidence, mismatch_evidence, predict
     from proofreel.eval.predictions import write_predictions
     from proofreel.models.verifier import Verifier
 
@@ -36,13 +43,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         pairs = read_split(args.data, args.split)
         if args.mismatched_evidence:
             pairs = mismatch_evidence(pairs)
-        verifier = Verifier.from_pretrained(args.verifier, device=args.device, base=args.base)
+        if args.claim_only:
+            pairs = hide_evidence(pairs)
+        verifier = Verifier.from_pretrained(
+            args.verifier, device=args.device, base=args.base, adapter=not args.zero_shot
+        )
         predictions = predict(verifier, pairs)
         source = {
             "verifier_fingerprint": verifier.fingerprint,
             "manifest_sha256": sha256_of(args.data / "manifest.json"),
             "calibrated": verifier.decision is not None,
-            "mismatched_evidence": args.mismatched_evidence,
+            "control": next((n for n in CONTROLS if getattr(args, n)), None),
         }
         write_predictions(args.out, predictions, source)
     except ProofreelError as error:

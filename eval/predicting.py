@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tqdm import tqdm
 
 from ..data_prep.errors import RowError
-from ..data_prep.rows import Evidence, Pair, evidence_key
+from ..data_prep.rows import Evidence, Pair, Passage, evidence_key
 from ..models.verifier import Verifier
 from .predictions import Prediction
 
@@ -35,6 +35,14 @@ def predict(verifier: Verifier, pairs: Sequence[Pair]) -> list[Prediction]:
         )
         for pair, verdict in zip(pairs, verdicts, strict=True)
     ]
+
+
+def hide_evidence(pairs: Sequence[Pair]) -> list[Pair]:
+    """The claim-only control: every claim is judged against the same empty-handed sentence; labels are kept.
+
+    A verifier trained and tested this way tells how much the claims alone give away.
+    """
+    return [dataclasses.replace(pair, evidence=(Passage("No evidence is given."),)) for pair in pairs]
 
 
 def mismatch_evidence(pairs: Sequence[Pair], nth: int = 1) -> list[Pair]:

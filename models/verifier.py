@@ -71,6 +71,7 @@ class Verifier:
         device: str | torch.device | None = None,
         base: str | Path | None = None,
         media_root: str | Path | None = None,
+        adapter: bool = True,
     ) -> Verifier:
         """Load a verifier directory.
 
@@ -79,13 +80,14 @@ class Verifier:
             device: where to run; a GPU if there is one.
             base: where the base checkpoint lies, if not where the directory says.
             media_root: folder that relative paths in evidence start from.
+            adapter: False leaves the trained adapter and its calibration out: the base's zero-shot verdicts.
 
         Raises:
             DirectoryError: damaged or foreign files, another base than the one trained on, another tokenizer.
         """
         directory = Path(directory)
         config = read_directory(directory)
-        model = load_weights(directory, config, base)
+        model = load_weights(directory, config, base, adapter)
         device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if config.quantization is None:
             model = model.to(device)
@@ -96,7 +98,8 @@ class Verifier:
                 f"{directory}: label words tokenise to {words}, recorded were {config.supported_id} and "
                 f"{config.refuted_id}; the tokenizer is not the one this verifier was trained with"
             )
-        decision = read_decision(directory) if (directory / CALIBRATION_FILE).is_file() else None
+        calibrated = adapter and (directory / CALIBRATION_FILE).is_file()
+        decision = read_decision(directory) if calibrated else None
         return cls(model, encoder, words, config.claims_per_row, decision, media_root, fingerprint(directory))
 
     def score(
@@ -196,15 +199,21 @@ class Verifier:
         return np.concatenate(found)
 
 
-def load_weights(directory: Path, config: VerifierConfig, base: str | Path | None = None) -> Any:
-    """The network of a verifier directory: adapter over its checked base, or the full model it carries."""
+def load_weights(directory: Path, config: VerifierConfig, base: str | Path | None = None, adapter: bool = True) -> Any:
+    """The network of a verifier directory: adapter over its checked base (or that base alone), or its full model."""
     dtype = getattr(torch, config.dtype)
     if config.weights == "full":
+        if not adapter:
+            raise DirectoryError(
+                f"{directory}: holds a full model, got adapter=False; there is no adapter to leave out"
+            )
         return load_backbone(directory / "model", dtype=dtype)
     from peft import PeftModel
 
     base_path = find_base(directory, config, base)
     model = load_backbone(base_path, dtype=dtype, quantization_config=_quantization(config))
+    if not adapter:
+        return model
     return PeftModel.from_pretrained(model, str(directory / "adapter"), autocast_adapter_dtype=False)
 
 

@@ -10,7 +10,7 @@ from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.errors import RowError
 from proofreel.data_prep.rows import Pair, Passage, VideoSegment
 from proofreel.eval import calibrate, export, predict
-from proofreel.eval.predicting import mismatch_evidence
+from proofreel.eval.predicting import hide_evidence, mismatch_evidence
 from proofreel.eval.predicting import predict as predict_pairs
 from proofreel.eval.predictions import read_predictions
 from proofreel.models.verifier import Verifier
@@ -53,6 +53,26 @@ def test_mismatched_evidence_is_always_of_another_group_and_uses_every_evidence(
     assert [(p.id, p.claim, p.label) for p in changed] == [(p.id, p.claim, p.label) for p in pairs]
     assert all(owner[c.evidence] != p.group for c, p in zip(changed, pairs, strict=True))
     assert {c.evidence for c in changed} == set(owner)
+
+
+def test_zero_shot_is_the_base_without_adapter_and_calibration(published, colour_dataset, tiny_base):
+    tuned = Verifier.from_pretrained(published, device="cpu")
+    base = Verifier.from_pretrained(published, device="cpu", adapter=False)
+    pairs = read_split(colour_dataset, "test")
+    assert base.decision is None
+    assert [v.margin for v in base.score_pairs(pairs)] != [v.margin for v in tuned.score_pairs(pairs)]
+    tuned.model.disable_adapter_layers()
+    assert [v.margin for v in base.score_pairs(pairs)] == [v.margin for v in tuned.score_pairs(pairs)]
+
+
+def test_hidden_evidence_gives_equal_claims_equal_margins(published, colour_dataset):
+    pairs = read_split(colour_dataset, "test")
+    hidden = hide_evidence(pairs)
+    assert [(p.id, p.claim, p.label) for p in hidden] == [(p.id, p.claim, p.label) for p in pairs]
+    margins_of: dict[str, list[float]] = {}
+    for pair, v in zip(hidden, Verifier.from_pretrained(published, device="cpu").score_pairs(hidden), strict=True):
+        margins_of.setdefault(pair.claim, []).append(v.margin)
+    assert all(max(found) - min(found) <= 2e-4 for found in margins_of.values())
 
 
 def test_mismatching_needs_two_groups():

@@ -35,6 +35,9 @@ class VerdictArguments:
     validate_only: bool = field(
         default=False, metadata={"help": "Check every row, print the arithmetic of the run, and stop before training."}
     )
+    claim_only: bool = field(
+        default=False, metadata={"help": "Control: hide the evidence, to learn what the claims alone give away."}
+    )
     train_vision: bool = field(
         default=False, metadata={"help": "Full fine-tuning only: train the vision tower as well."}
     )

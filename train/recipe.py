@@ -20,6 +20,7 @@ from ..data_prep.dataset import read_manifest, read_split
 from ..data_prep.errors import ConfigError, RowError
 from ..data_prep.manifest import git_revision
 from ..data_prep.rows import Pair
+from ..eval.predicting import hide_evidence
 from ..models.backbone import (
     attach_lora,
     load_backbone,
@@ -53,7 +54,7 @@ def run(arguments: VerdictArguments, training: TrainingArguments, model_config: 
     set_seed(training.seed)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
-    pairs = {split: _read(arguments.dataset_dir, split) for split in splits}
+    pairs = {split: _read(arguments, split) for split in splits}
     encoder, words, dtype = make_encoder(arguments, model_config, base)
     validate(pairs, encoder, training)
     if arguments.validate_only:
@@ -225,11 +226,9 @@ def _verifier_config(
     )
 
 
-def _read(dataset_dir: str, split: str) -> list[Pair]:
-    pairs = read_split(dataset_dir, split)
-    if not pairs:
-        raise ConfigError(f"{dataset_dir}: split {split} is empty; give it rows in the build configuration")
-    return pairs
+def _read(arguments: VerdictArguments, split: str) -> list[Pair]:
+    pairs = read_split(arguments.dataset_dir, split)
+    return hide_evidence(pairs) if arguments.claim_only else pairs
 
 
 def _main_print(training: TrainingArguments, text: str) -> None:

@@ -60,19 +60,23 @@ def make_verifier(out: Path, base: Path, clips: list[int], epochs: float | None)
     step("Build a data set: validate every row, split by group")
     source = f"sources=[{{format: facts, path: {out / 'kitchen' / 'annotations.json'}}}]"
     python("data_prep/build.py", "--config", "configs/kitchen_build.yaml", f"output={data}", source)
-    step("LoRA-fine-tune a verifier")
+    step("LoRA-fine-tune a verifier, and as a control one that gets no evidence")
     more = [] if epochs is None else ["--num_train_epochs", epochs]
     launch = ["-m", "accelerate.commands.launch", "--config_file", "configs/accelerate_cpu.yaml", "train/sft.py"]
-    paths = ["--dataset_dir", data, "--output_dir", run, "--model_name_or_path", base]
-    python(*launch, "--config", "configs/kitchen_sft.yaml", *paths, *more)
+    settings = ["--config", "configs/kitchen_sft.yaml", "--dataset_dir", data, "--model_name_or_path", base, *more]
+    python(*launch, *settings, "--output_dir", run)
+    python(*launch, *settings, "--output_dir", out / "claim-only-run", "--claim_only", "true")
     step("Calibrate it on a split of its own")
     predict(run / "draft", data, "calibration", out / "calibration.parquet")
     python("eval/calibrate.py", "--predictions", out / "calibration.parquet", "--out", out / "calibrated")
-    step("Evaluate on another split, and as a control with other clips' frames")
+    step("Evaluate on another split, with three controls beside it")
     predict(run / "draft", data, "test", out / "test.parquet")
+    predict(run / "draft", data, "test", out / "zero-shot.parquet", "--zero-shot")
     predict(run / "draft", data, "test", out / "mismatched.parquet", "--mismatched-evidence")
-    control = f"another clip's frames={out / 'mismatched.parquet'}"
-    inputs = ["--predictions", out / "test.parquet", "--calibration", out / "calibrated", "--control", control]
+    predict(out / "claim-only-run" / "draft", data, "test", out / "claim-only.parquet", "--claim-only")
+    files = {"before fine-tuning": "zero-shot", "claim alone": "claim-only", "another clip's frames": "mismatched"}
+    controls = [word for name, file in files.items() for word in ("--control", f"{name}={out / file}.parquet")]
+    inputs = ["--predictions", out / "test.parquet", "--calibration", out / "calibrated", *controls]
     python("eval/report.py", *inputs, "--out", out / "report", "--title", "The kitchen verifier")
     step("Export: one directory that loads in one line")
     verifier = out / "verifier"
