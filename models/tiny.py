@@ -68,6 +68,7 @@ class TinySizes:
     vocab: int = 640
     min_pixels: int = 56 * 56
     max_pixels: int = 84 * 84
+    initializer_range: float = 0.02
 
 
 def save_tiny_model(directory: str | Path, texts: Iterable[str], sizes: TinySizes | None = None, seed: int = 0) -> Path:
@@ -142,6 +143,7 @@ def tiny_config(tokenizer: Qwen2Tokenizer, sizes: TinySizes) -> Qwen2_5_VLConfig
             "num_hidden_layers": sizes.layers,
             "num_attention_heads": sizes.heads,
             "num_key_value_heads": sizes.kv_heads,
+            "initializer_range": sizes.initializer_range,
             "max_position_embeddings": 4096,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": section},
             "bos_token_id": None,
@@ -155,6 +157,7 @@ def tiny_config(tokenizer: Qwen2Tokenizer, sizes: TinySizes) -> Qwen2_5_VLConfig
             "num_heads": sizes.vision_heads,
             "out_hidden_size": sizes.hidden,
             "window_size": sizes.window,
+            "initializer_range": sizes.initializer_range,
             "fullatt_block_indexes": [sizes.vision_depth - 1],
             "tokens_per_second": sizes.tokens_per_second,
         },

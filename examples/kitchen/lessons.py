@@ -20,12 +20,15 @@ SYSTEM = "Watch the clip and answer."
 DESCRIBE = "Describe the step."
 LIST_FACTS = "List the facts."
 BRIEFLY = "Say it briefly."
+FOLLOW = "Follow the tool."
 RELATION_QUESTIONS = {
     "act/ing": "What is done to the ingredient?",
     "act/with": "What is done with the tool?",
     "act/where": "What is done where?",
 }
 MOST_CHOICES = 3
+COMPASS = ("right", "up right", "up", "up left", "left", "down left", "down", "down right")
+REST_PX = 1.5  # a shorter way between two frames is rest
 
 
 @dataclass(frozen=True)
@@ -36,17 +39,28 @@ class Lesson:
     answer: str
 
 
-def draw_lessons(rng: np.random.Generator, facts: Facts, lying: Mapping[str, Sequence[str]]) -> list[Lesson]:
-    """Some lessons about one clip: always its caption, then of each other kind a few.
+def draw_lessons(
+    rng: np.random.Generator, facts: Facts, lying: Mapping[str, Sequence[str]], path_F2: np.ndarray
+) -> list[Lesson]:
+    """Some lessons about one clip: its caption, two that name, relate or follow, and two with a choice.
 
     Args:
         rng: decides which.
         facts: what is true of the clip.
         lying: role -> what is visible but not used; choices are made hard with it.
+        path_F2: where the tool is in each frame, pixels, y down.
     """
-    told = pick(rng, [*name_roles(facts), *relate(facts)], 2)
+    told = pick(rng, [*name_roles(facts), *relate(facts), Lesson(FOLLOW, follow(path_F2))], 2)
     chosen = choose_value(rng, facts, ROLES[rng.integers(len(ROLES))], lying)
     return [Lesson(DESCRIBE, caption(facts)), *told, chosen, choose_event(rng, facts, lying)]
+
+
+def follow(path_F2: np.ndarray) -> str:
+    """Which way the tool goes from each frame to the next: "up, up left, rest"."""
+    steps = np.diff(path_F2, axis=0)
+    octants = np.round(np.arctan2(-steps[:, 1], steps[:, 0]) / (np.pi / 4)).astype(int) % len(COMPASS)
+    rests = np.hypot(*steps.T) < REST_PX
+    return ", ".join("rest" if rest else COMPASS[octant] for rest, octant in zip(rests, octants, strict=True))
 
 
 def name_roles(facts: Facts) -> list[Lesson]:
@@ -103,7 +117,7 @@ def corpus() -> Iterator[str]:
     """Every sentence the base may meet, for its tokenizer."""
     rng = np.random.default_rng(0)
     for facts in all_facts():
-        for lesson in draw_lessons(rng, facts, {}):
+        for lesson in draw_lessons(rng, facts, {}, rng.uniform(0, 30, (8, 2))):
             yield lesson.question
             yield lesson.answer
 

@@ -18,10 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from proofreel.data_prep.frames import Frames, read_frames
-from proofreel.data_prep.rows import VideoSegment
-from proofreel.models.backbone import load_backbone, vision_layout
-from proofreel.models.verdict import VISION_KEYS
 from transformers import DynamicCache
 
 from examples.kitchen.filming import HELD_OUT_SPLITS
@@ -29,6 +25,10 @@ from examples.kitchen.lessons import DESCRIBE
 from examples.kitchen.streaming import stream
 from examples.kitchen.teaching import END, SAMPLING, Teacher, drawn_frames
 from examples.kitchen.vocabulary import ROLES
+from proofreel.data_prep.frames import Frames, read_frames
+from proofreel.data_prep.rows import VideoSegment
+from proofreel.models.backbone import load_backbone, vision_layout
+from proofreel.models.verdict import VISION_KEYS
 
 LONGEST_ANSWER = 40  # tokens
 CAPTION = re.compile(r"(?P<Action>.+?) the (?P<Ingredient>.+) with the (?P<Tool>.+) (?:on|in) the (?P<Location>.+)")
@@ -77,12 +77,14 @@ def answer(
     """Greedy answers to one question about each clip; clips of one batch have equally many frames."""
     texts: list[str] = []
     for start in range(0, len(clips), batch):
-        texts += _answer_batch(model.eval(), teacher, clips[start : start + batch], question)
+        ids_BT = answer_ids(model.eval(), teacher, clips[start : start + batch], question)
+        texts += [teacher.encoder.tokenizer.decode(row).partition(END)[0] for row in ids_BT]
     return texts
 
 
 @torch.inference_mode()
-def _answer_batch(model: Any, teacher: Teacher, clips: Sequence[Frames], question: str) -> list[str]:
+def answer_ids(model: Any, teacher: Teacher, clips: Sequence[Frames], question: str) -> torch.Tensor:
+    """(B, `LONGEST_ANSWER`) greedily chosen token ids; what follows the first end of turn means nothing."""
     prefixes, asked = [teacher.prefix(frames) for frames in clips], teacher.question_ids(question)
     ids_BT = torch.stack([torch.cat([p.ids_P, asked]) for p in prefixes]).to(model.device)
     next_B = torch.tensor([p.next_position for p in prefixes])
@@ -98,7 +100,7 @@ def _answer_batch(model: Any, teacher: Teacher, clips: Sequence[Frames], questio
         ids_BT, vision = out.logits[:, -1:].argmax(-1), {}
         positions_3BT = (next_B + len(asked) + step)[:, None].expand(3, -1, -1)
         words.append(ids_BT[:, 0])
-    return [teacher.encoder.tokenizer.decode(row).partition(END)[0] for row in torch.stack(words, 1)]
+    return torch.stack(words, 1)
 
 
 def _roles(text: str) -> dict[str, str]:
