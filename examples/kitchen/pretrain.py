@@ -24,7 +24,8 @@ from tqdm import tqdm
 
 from examples.kitchen.lessons import SYSTEM, corpus
 from examples.kitchen.measure import held_out_accuracy
-from examples.kitchen.teaching import POINTS, Teacher, lessons_about, losses, shoot
+from examples.kitchen.teaching import Teacher, lesson_loss, lessons_about, shoot
+from examples.kitchen.tower import teach_tower
 from proofreel.models.backbone import load_backbone, vision_layout
 from proofreel.models.prompt import Prompt
 from proofreel.models.tiny import TinySizes, save_tiny_model
@@ -42,11 +43,11 @@ SIZES = TinySizes(
     max_pixels=84 * 84,
     initializer_range=0.08,  # near 1 / sqrt(width): with the usual 0.02 so narrow a model starts all but linear
 )
-STEPS = 1800
+TOWER_STEPS = 500  # of the tower alone
+STEPS = 1000  # of captioning
 CLIPS_A_STEP = 24
 CLIPS = 12288  # drawn when first needed, then kept: each is met a few times, with other lessons
 LEARNING_RATE, WEIGHT_DECAY, CLIP_NORM, WARMUP = 1.5e-3, 0.05, 1.0, 100
-POINTING_WEIGHT = 1.0
 MEASURE_EVERY, MEASURED = 100, 128
 
 
@@ -65,44 +66,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def pretrain(out: Path, steps: int, seed: int = 0, device: str = "cpu") -> tuple[float, list[float]]:
-    """Train, measure and save; goes on where a stopped run left its state file.
+def pretrain(
+    out: Path, steps: int, seed: int = 0, device: str = "cpu", tower_steps: int = TOWER_STEPS
+) -> tuple[float, list[float]]:
+    """Teach the tower, then the whole model; measure and save; goes on where a stopped run left its state file.
 
     Returns:
-        Seconds of training, those of earlier calls included, and the loss of every step.
+        Seconds of training, those of earlier calls included, and the loss of every captioning step.
     """
     state_file = out.with_name(f"{out.name}.state.pt")
     save_tiny_model(out, _texts(), SIZES, seed)
     model = _load(out, device)
-    pointer = torch.nn.Linear(SIZES.hidden, POINTS, device=device)
-    torch.nn.init.zeros_(pointer.weight)
-    torch.nn.init.zeros_(pointer.bias)
-    pupil = torch.nn.ModuleList([model, pointer])
-    optimiser = torch.optim.AdamW(pupil.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
-    history, before_s = _resume(state_file, pupil, optimiser) if state_file.is_file() else ([], 0.0)
     layout = vision_layout(model.config)
     teacher = Teacher(out, layout)
     clip = lru_cache(maxsize=None)(lambda index: shoot(seed, index))
-    began = time.monotonic()
-    progress = tqdm(range(len(history), steps), initial=len(history), total=steps, desc="pretraining", unit="step")
+    began, resumed = time.monotonic(), state_file.is_file()
+    if not resumed:
+        right = teach_tower(model.train(), teacher, clip, CLIPS, tower_steps, seed)
+        print(f"tower: {right:.3f} of the throw-away heads' last answers right, {time.monotonic() - began:.0f} s")
+    optimiser = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
+    losses, before_s = _resume(state_file, model, optimiser) if resumed else ([], 0.0)
+    if not resumed:
+        _save(out, state_file, model, optimiser, losses, time.monotonic() - began)
+    progress = tqdm(range(len(losses), steps), initial=len(losses), total=steps, desc="pretraining", unit="step")
     for step in progress:
         for group in optimiser.param_groups:
             group["lr"] = LEARNING_RATE * rate(step, steps)
         rng = np.random.default_rng([seed, step])
         clips = [clip(int(i)) for i in rng.integers(CLIPS, size=CLIPS_A_STEP)]
         batch = {k: v.to(device) for k, v in teacher.batch(clips, [lessons_about(c, rng) for c in clips]).items()}
-        history.append(_learn(pupil.train(), optimiser, batch, layout))
-        told, pointed = np.mean(history[-50:], 0)
-        progress.set_postfix(loss=f"{told:.4f}", pointing=f"{pointed:.4f}")
+        losses.append(_learn(model.train(), optimiser, batch, layout))
+        progress.set_postfix(loss=f"{np.mean(losses[-50:]):.4f}")
         if (step + 1) % MEASURE_EVERY == 0 or step + 1 == steps:
             seconds = before_s + time.monotonic() - began
-            _save(out, state_file, pupil, optimiser, history, seconds)
+            _save(out, state_file, model, optimiser, losses, seconds)
             found = held_out_accuracy(_load(out, device), teacher, MEASURED)
-            shares = "  ".join(f"{role} {share:.3f}" for role, share in found.items())
-            progress.write(
-                f"step {step + 1}  {seconds:.0f} s  loss {told:.4f}  pointing {pointed:.4f}  held out: {shares}"
-            )
-    return before_s + time.monotonic() - began, [told for told, _ in history]
+            told = "  ".join(f"{role} {share:.3f}" for role, share in found.items())
+            progress.write(f"step {step + 1}  {seconds:.0f} s  loss {np.mean(losses[-50:]):.4f}  held out: {told}")
+    return before_s + time.monotonic() - began, losses
 
 
 def rate(step: int, steps: int) -> float:
@@ -122,29 +123,28 @@ def _load(directory: Path, device: str) -> Any:
     return model.to(device)
 
 
-def _learn(pupil: Any, optimiser: torch.optim.Optimizer, batch: dict[str, torch.Tensor], layout: Any) -> list[float]:
-    """One step; the losses of the lessons and of pointing."""
-    told, pointed = losses(pupil[0], pupil[1], batch, layout)
-    (told + POINTING_WEIGHT * pointed).backward()
-    torch.nn.utils.clip_grad_norm_(pupil.parameters(), CLIP_NORM)
+def _learn(model: Any, optimiser: torch.optim.Optimizer, batch: dict[str, torch.Tensor], layout: Any) -> float:
+    loss = lesson_loss(model, batch, layout)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
     optimiser.step()
     optimiser.zero_grad(set_to_none=True)
-    return [told.item(), pointed.item()]
+    return loss.item()
 
 
-def _save(out: Path, state_file: Path, pupil: Any, optimiser: Any, history: list[list[float]], seconds: float) -> None:
+def _save(out: Path, state_file: Path, model: Any, optimiser: Any, losses: list[float], seconds: float) -> None:
     """The checkpoint in bfloat16, and all that a later call needs to go on."""
-    copy.deepcopy(pupil[0]).to(torch.bfloat16).save_pretrained(out)
-    state = {"pupil": pupil.state_dict(), "optimiser": optimiser.state_dict(), "history": history, "seconds": seconds}
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(out)
+    state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "losses": losses, "seconds": seconds}
     torch.save(state, state_file.with_suffix(".new"))
     state_file.with_suffix(".new").replace(state_file)
 
 
-def _resume(state_file: Path, pupil: Any, optimiser: Any) -> tuple[list[list[float]], float]:
+def _resume(state_file: Path, model: Any, optimiser: Any) -> tuple[list[float], float]:
     state = torch.load(state_file, weights_only=True)
-    pupil.load_state_dict(state["pupil"])
+    model.load_state_dict(state["model"])
     optimiser.load_state_dict(state["optimiser"])
-    return state["history"], state["seconds"]
+    return state["losses"], state["seconds"]
 
 
 if __name__ == "__main__":

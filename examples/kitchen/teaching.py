@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import cross_entropy, mse_loss, pad
+from torch.nn.functional import cross_entropy, pad
 
 from proofreel.data_prep.frames import Frames, FrameSampling, frame_times
 from proofreel.data_prep.rows import VideoSegment
@@ -26,15 +26,13 @@ from proofreel.models.verdict import VISION_KEYS, check_sees
 from .drawing import draw_frames
 from .lessons import SYSTEM, Lesson, draw_lessons
 from .motion import positions
-from .sampling import CLIP_FRAMES, FPS, SIZE_PX, draw_scene, generator
+from .sampling import CLIP_FRAMES, FPS, draw_scene, generator
 from .streaming import Sample
 from .vocabulary import caption, pool
 
 SAMPLING = FrameSampling(fps=4.0, min_frames=4, max_frames=8, min_pixels=84 * 84, max_pixels=84 * 84)
 LONGEST_FRAMES = 20  # of a step in a longer video
 END = "<|im_end|>"
-TOKEN_PX = 28  # side of a visual token: two patches
-POINTS, MOVE_SCALE = 6, 3.0
 
 
 def shoot(seed: int, index: int) -> Sample:
@@ -82,11 +80,7 @@ class Teacher:
         return self.encoder.evidence((VideoSegment("clip.mp4", 0.0, None),), Media((frames,)))
 
     def batch(self, clips: Sequence[Sample], lessons: Sequence[Sequence[Lesson]]) -> dict[str, torch.Tensor]:
-        """One row per clip with all its lessons.
-
-        Besides what `collate` gives: `targets` (B, T), the next token where it belongs to an answer, and `points`, the
-        `pointing_targets` of every visual token.
-        """
+        """One row per clip with all its lessons, and `targets` (B, T): the next token where it belongs to an answer."""
         rows, targets = [], []
         for clip, asked in zip(clips, lessons, strict=True):
             prefix = self.prefix(drawn_frames(clip))
@@ -95,39 +89,11 @@ class Teacher:
             targets.append(torch.cat([torch.full((len(prefix.ids_P),), IGNORED), *(_targets(*pair) for pair in pairs)]))
         batch = collate(rows, self.encoder.pad_id)
         length = batch["input_ids"].shape[1]
-        batch["points"] = torch.from_numpy(np.concatenate([pointing_targets(tool_path(clip)) for clip in clips]))
         batch["targets"] = torch.stack([pad(t, (0, length - len(t)), value=IGNORED) for t in targets])
         return batch
 
     def _answer_ids(self, answer: str) -> torch.Tensor:
         return torch.tensor(self.encoder.tokenizer(answer + END, add_special_tokens=False)["input_ids"])
-
-
-def pointing_targets(path_F2: np.ndarray) -> np.ndarray:
-    """What each visual token of a clip is to tell of the tool, in token widths.
-
-    Returns:
-        (tokens, 6) float32, in token order: from the token's middle to the tool's head in the earlier and in the later
-        of its two frames, and `MOVE_SCALE` times the way between; each x, y.
-    """
-    middles = (np.arange(SIZE_PX // TOKEN_PX) + 0.5) * TOKEN_PX
-    y, x = np.meshgrid(middles, middles, indexing="ij")
-    offsets = (path_F2.reshape(-1, 1, 2, 2) - np.stack([x.ravel(), y.ravel()], 1)[None, :, None]) / TOKEN_PX
-    moves = (offsets[:, :, 1] - offsets[:, :, 0]) * MOVE_SCALE
-    return np.concatenate([offsets[:, :, 0], offsets[:, :, 1], moves], 2).reshape(-1, POINTS).astype(np.float32)
-
-
-def losses(
-    model: Any, pointer: torch.nn.Linear, batch: dict[str, torch.Tensor], layout: VisionLayout
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss of the lessons, and of pointing at the tool: mean squared error of `pointer` on the visual tokens."""
-    seen: list[torch.Tensor] = []
-    hook = model.model.visual.register_forward_hook(lambda *call: seen.append(call[-1].pooler_output))
-    try:
-        told = lesson_loss(model, batch, layout)
-    finally:
-        hook.remove()
-    return told, mse_loss(pointer(seen[0]), batch["points"])
 
 
 def lesson_loss(model: Any, batch: dict[str, torch.Tensor], layout: VisionLayout) -> torch.Tensor:
