@@ -1,8 +1,8 @@
 """The first stage of pretraining: the vision tower alone learns to see, under throw-away linear heads.
 
 From captions alone a tower this small stays blind to motion for many hundred steps: the language model in between
-passes it too little of the error. Here four linear classifiers, one per role, read its output directly; they are dropped
-afterwards, and the captioning stage starts from a tower that tells the values apart.
+passes it too little of the error. Here four linear classifiers, one per role, read its output directly; they are
+dropped afterwards, and the captioning stage starts from a tower that tells the values apart.
 """
 
 from __future__ import annotations
