@@ -48,14 +48,16 @@ def hide_evidence(pairs: Sequence[Pair]) -> list[Pair]:
 def mismatch_evidence(pairs: Sequence[Pair], nth: int = 1) -> list[Pair]:
     """The control in which every claim is judged against another group's evidence; its label is kept.
 
-    Evidences are rotated by the `nth` smallest step that gives no row evidence of its own group. A verifier that looks
-    must fall to chance on these rows; one that scores well has read the answer off the claim.
+    Evidences are rotated by the `nth` step, counted from half way round, that gives no row evidence of its own group:
+    neighbours in a file often differ by design, so a rotation by one would not be another clip drawn at random. A
+    verifier that looks must fall to chance on these rows; one that scores well has read the answer off the claim.
     """
     evidences: dict[str, tuple[tuple[Evidence, ...], str]] = {}
     for pair in pairs:
         evidences.setdefault(evidence_key(pair.evidence), (pair.evidence, pair.group))
     keys, left = list(evidences), nth
-    for step in range(1, len(keys)):
+    for extra in range(len(keys)):
+        step = len(keys) // 2 + extra
         other = {k: evidences[keys[(i + step) % len(keys)]] for i, k in enumerate(keys)}
         left -= all(evidences[k][1] != other[k][1] for k in keys)
         if not left:

@@ -60,12 +60,13 @@ def make_verifier(out: Path, base: Path, clips: list[int], epochs: float | None)
     step("Build a data set: validate every row, split by group")
     source = f"sources=[{{format: facts, path: {out / 'kitchen' / 'annotations.json'}}}]"
     python("data_prep/build.py", "--config", "configs/kitchen_build.yaml", f"output={data}", source)
-    step("LoRA-fine-tune a verifier, and as a control one that gets no evidence")
+    step("LoRA-fine-tune a verifier, and as a control one that never gets to see")
     more = [] if epochs is None else ["--num_train_epochs", epochs]
     launch = ["-m", "accelerate.commands.launch", "--config_file", "configs/accelerate_cpu.yaml", "train/sft.py"]
     settings = ["--config", "configs/kitchen_sft.yaml", "--dataset_dir", data, "--model_name_or_path", base, *more]
     python(*launch, *settings, "--output_dir", run)
-    python(*launch, *settings, "--output_dir", out / "claim-only-run", "--claim_only", "true")
+    blind = ["--output_dir", out / "claim-only-run", "--claim_only", "true", "--num_train_epochs", 2]
+    python(*launch, *settings, *blind)
     step("Calibrate it on a split of its own")
     predict(run / "draft", data, "calibration", out / "calibration.parquet")
     python("eval/calibrate.py", "--predictions", out / "calibration.parquet", "--out", out / "calibrated")
