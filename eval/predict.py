@@ -8,8 +8,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-CONTROLS = ("mismatched_evidence", "claim_only", "zero_shot")
+from typing import Any
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,14 +22,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
     parser.add_argument("--base", type=Path, help="base checkpoint, if not where the verifier says")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; default: a GPU if there is one")
-    controls = parser.add_mutually_exclusive_group()
-    controls.add_argument(
-        "--mismatched-evidence", action="store_true", help="control: judge each claim against another group's evidence"
+    parser.add_argument(
+        "--controls",
+        nargs="+",
+        choices=["mismatched-evidence", "zero-shot"],
+        default=[],
+        help="score these as well, each into a file of its own beside --out: claims against another group's evidence; "
+        "the base alone, its adapter left out",
     )
-    controls.add_argument(
-        "--claim-only", action="store_true", help="control: hide the evidence (for a verifier trained that way)"
+    parser.add_argument(
+        "--claim-only", action="store_true", help="hide the evidence (for a verifier trained with --claim_only true)"
     )
-    controls.add_argument("--zero-shot", action="store_true", help="control: the base alone, its adapter left out")
     args = parser.parse_args(argv)
 
     from proofreel.data_prep.dataset import read_split, sha256_of
@@ -41,29 +43,34 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         pairs = read_split(args.data, args.split)
-        if args.mismatched_evidence:
-            pairs = mismatch_evidence(pairs)
         if args.claim_only:
             pairs = hide_evidence(pairs)
-        verifier = Verifier.from_pretrained(
-            args.verifier, device=args.device, base=args.base, adapter=not args.zero_shot
-        )
-        predictions = predict(verifier, pairs)
-        source = {
-            "verifier_fingerprint": verifier.fingerprint,
-            "manifest_sha256": sha256_of(args.data / "manifest.json"),
-            "calibrated": verifier.decision is not None,
-            "control": next((n for n in CONTROLS if getattr(args, n)), None),
-        }
-        write_predictions(args.out, predictions, source)
+        for control in [None, *args.controls]:
+            verifier = Verifier.from_pretrained(
+                args.verifier, device=args.device, base=args.base, adapter=control != "zero-shot"
+            )
+            rows = mismatch_evidence(pairs) if control == "mismatched-evidence" else pairs
+            predictions = predict(verifier, rows)
+            source = {
+                "verifier_fingerprint": verifier.fingerprint,
+                "manifest_sha256": sha256_of(args.data / "manifest.json"),
+                "calibrated": verifier.decision is not None,
+                "control": "claim-only" if args.claim_only else control,
+            }
+            out = args.out if control is None else args.out.with_name(f"{args.out.stem}-{control}{args.out.suffix}")
+            write_predictions(out, predictions, source)
+            _tell(out, predictions)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    return 0
+
+
+def _tell(out: Path, predictions: Sequence[Any]) -> None:
     failed = [p for p in predictions if p.error is not None]
-    print(f"wrote {args.out}: {len(predictions)} rows, {len(failed)} failed")
+    print(f"wrote {out}: {len(predictions)} rows, {len(failed)} failed")
     for p in failed[:10]:
         print(f"  {p.pair_id}: {p.error}")
-    return 0
 
 
 if __name__ == "__main__":

@@ -65,17 +65,19 @@ def make_verifier(out: Path, base: Path, clips: list[int], epochs: float | None)
     launch = ["-m", "accelerate.commands.launch", "--config_file", "configs/accelerate_cpu.yaml", "train/sft.py"]
     settings = ["--config", "configs/kitchen_sft.yaml", "--dataset_dir", data, "--model_name_or_path", base, *more]
     python(*launch, *settings, "--output_dir", run)
-    blind = ["--output_dir", out / "claim-only-run", "--claim_only", "true", "--num_train_epochs", 2]
-    python(*launch, *settings, *blind)
+    blind = ["--output_dir", out / "claim-only-run", "--claim_only", "true", "--num_train_epochs", 1]
+    python("train/sft.py", *settings, *blind)
     step("Calibrate it on a split of its own")
     predict(run / "draft", data, "calibration", out / "calibration.parquet")
     python("eval/calibrate.py", "--predictions", out / "calibration.parquet", "--out", out / "calibrated")
     step("Evaluate on another split, with three controls beside it")
-    predict(run / "draft", data, "test", out / "test.parquet")
-    predict(run / "draft", data, "test", out / "zero-shot.parquet", "--zero-shot")
-    predict(run / "draft", data, "test", out / "mismatched.parquet", "--mismatched-evidence")
+    predict(run / "draft", data, "test", out / "test.parquet", "--controls", "zero-shot", "mismatched-evidence")
     predict(out / "claim-only-run" / "draft", data, "test", out / "claim-only.parquet", "--claim-only")
-    files = {"before fine-tuning": "zero-shot", "claim alone": "claim-only", "another clip's frames": "mismatched"}
+    files = {
+        "before fine-tuning": "test-zero-shot",
+        "claim alone": "claim-only",
+        "another clip's frames": "test-mismatched-evidence",
+    }
     controls = [word for name, file in files.items() for word in ("--control", f"{name}={out / file}.parquet")]
     inputs = ["--predictions", out / "test.parquet", "--calibration", out / "calibrated", *controls]
     python("eval/report.py", *inputs, "--out", out / "report", "--title", "The kitchen verifier")

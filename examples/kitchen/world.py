@@ -11,7 +11,10 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -60,17 +63,25 @@ def make_world(out: Path, settings: Settings) -> bool:
         "annotations_long.json": _annotations(settings.seed, long, "long"),
     }
     out.mkdir(parents=True, exist_ok=True)
-    for video in tqdm([v for group in (*clips, *long, pretrain) for v in group], desc=str(out), unit="video"):
-        write_video(out / video.path, film(video), FPS)
-        if cues(video):
-            _write_json(out / f"{video.name}.json", cues(video))
-            (out / f"{video.name}.srt").write_text(to_srt(video))
+    videos = [v for group in (*clips, *long, pretrain) for v in group]
+    # Each file depends on its own seed alone, so that the number of processes changes nothing.
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        made = pool.map(partial(_make_video, out), videos, chunksize=16)
+        for _ in tqdm(made, total=len(videos), desc=str(out), unit="video"):
+            pass
     for name, rows in claims.items():
         _write_json(out / name, rows)
     if pretrain:
         _write_json(out / "pretrain.json", [describe(video, video.steps[0]) for video in pretrain])
     _write_json(out / "world.json", {**asked, **_summary(claims)})
     return True
+
+
+def _make_video(out: Path, video: Video) -> None:
+    write_video(out / video.path, film(video), FPS)
+    if cues(video):
+        _write_json(out / f"{video.name}.json", cues(video))
+        (out / f"{video.name}.srt").write_text(to_srt(video))
 
 
 def _annotations(seed: int, videos_of_splits: Sequence[Sequence[Video]], name: str) -> list[dict[str, Any]]:
