@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 
 from ..data_prep.errors import DirectoryError
 from ..data_prep.frames import Frames
-from ..data_prep.rows import Pair, evidence_from_dict, evidence_key, evidence_to_dict
+from ..data_prep.rows import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_key, evidence_to_dict
 from .encoding import Media, read_media
 from .verifier import Verifier
 
@@ -57,7 +58,7 @@ def write_golden(folder: str | Path, verifier: Verifier, pairs: Sequence[Pair]) 
         margins = verifier.score_media(claims, group[0].evidence, media)
         cases.append(
             {
-                "evidence": [evidence_to_dict(e) for e in group[0].evidence],
+                "evidence": [evidence_to_dict(_portable(e)) for e in group[0].evidence],
                 "claims": [{"claim": c, "context": x} for c, x in claims],
                 "margins": [float(m) for m in margins],
             }
@@ -95,6 +96,13 @@ def _first_groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
         if key in groups or len(groups) < MAX_EVIDENCES:
             groups.setdefault(key, []).append(pair)
     return [group[:MAX_CLAIMS] for group in groups.values()]
+
+
+def _portable(evidence: Evidence) -> Evidence:
+    """The evidence without its folder: golden media travel inside the directory, and no path of a machine should."""
+    if isinstance(evidence, (VideoSegment, Image)):
+        return dataclasses.replace(evidence, path=Path(evidence.path).name)
+    return evidence
 
 
 def _small(media: Media) -> Media:

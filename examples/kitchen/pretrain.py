@@ -1,6 +1,6 @@
 """Pretrain the kitchen's base: a tiny Qwen2.5-VL, from scratch, as a captioner that was never asked for a verdict.
 
-python -m examples.kitchen.pretrain --out runs/kitchen-base                  # about an hour on two CPU cores
+python -m examples.kitchen.pretrain --out runs/kitchen-base                  # about twenty minutes on two CPU cores
 python -m examples.kitchen.pretrain --out runs/kitchen-base --device cuda
 python -m examples.kitchen.pretrain --out runs/kitchen-base --steps 20      # a look
 
