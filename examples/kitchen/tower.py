@@ -31,7 +31,10 @@ def teach_tower(
         Share of right answers of the throw-away heads over the last fifty steps, averaged over roles.
     """
     tower, device = model.model.visual, model.device
-    heads = torch.nn.Linear(_features(model, teacher, [clip(0)]).shape[1], sum(map(len, VALUES.values()))).to(device)
+    width = _features(model, teacher, [clip(0)]).shape[1]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        heads = torch.nn.Linear(width, sum(map(len, VALUES.values()))).to(device)
     parameters = [*tower.parameters(), *heads.parameters()]
     optimiser = torch.optim.AdamW(parameters, LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
     right: list[np.ndarray] = []
