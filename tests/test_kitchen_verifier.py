@@ -55,6 +55,7 @@ def auc(verifier, pairs):
     return float(roc_auc([v.margin for v in verdicts], [p.label == "supported" for p in pairs]))
 
 
+@pytest.mark.slow
 def test_it_judges_new_clips_and_falls_without_their_frames(fresh_pairs):
     from proofreel import Verifier
     from proofreel.eval.predicting import mismatch_evidence

@@ -55,7 +55,8 @@ def test_batch_eight_once_equals_batch_one_eight_times(train):
 
 @pytest.mark.slow
 def test_two_processes_learn_what_one_does(train, tiny_base, colour_dataset, tmp_path):
-    common = {"max_steps": 3, "claims_per_row": 3, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0}
+    # Eight rows of two or four claims: a step is an epoch, and no rank is handed a row twice to fill up its batch.
+    common = {"max_steps": 3, "claims_per_row": 4, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0}
     one = train("one", per_device_train_batch_size=8, **common)
     words = sft_arguments(tiny_base, colour_dataset, tmp_path / "two", per_device_train_batch_size=4, **common)
     script = [str(ROOT / "train" / "sft.py"), *words, "--ddp_backend", "gloo"]
