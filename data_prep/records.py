@@ -91,6 +91,65 @@ def read_json_records(path: Path) -> Iterator[Record | Rejected]:
         yield from _lines(str(path), data)
 
 
+def read_json_members(path: Path, *under: str) -> Iterator[Record | Rejected]:
+    """Every member of a JSON object as a record whose value is (key, value), at the line of its key.
+
+    `under` names the keys that lead from the file's outermost object to the one meant. A member that is damaged, or an
+    object without those keys, is a rejection.
+    """
+    file, data = str(path), path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        yield _not_utf8(file, data.count(b"\n", 0, error.start) + 1, error)
+        return
+    yield from _members(file, text, _skip(text, 0), under)
+
+
+def _members(file: str, text: str, position: int, under: tuple[str, ...]) -> Iterator[Record | Rejected]:
+    def line(at: int) -> int:
+        return text.count("\n", 0, at) + 1
+
+    if text[position : position + 1] != "{":
+        yield _broken(file, line(position), f"not an object, got {text[position : position + 20]!r}; see docs/data.md")
+        return
+    seen: set[str] = set()
+    position = _skip(text, position + 1)
+    while text[position : position + 1] != "}":
+        start = position
+        key, position = _parse(file, line(start), text, position, stop=f", {_STOP}")
+        colon = _skip(text, position)
+        if isinstance(key, Rejected) or not isinstance(key.value, str) or text[colon : colon + 1] != ":":
+            yield (
+                key
+                if isinstance(key, Rejected)
+                else _broken(
+                    file, line(start), f"no key and colon, got {text[start : start + 20]!r}; repair it, {_STOP}"
+                )
+            )
+            return
+        if key.value in seen:
+            yield _broken(file, line(start), f"a key is given twice in one object, got {key.value!r}; keep one")
+        seen.add(key.value)
+        if under and key.value == under[0]:
+            yield from _members(file, text, _skip(text, colon + 1), under[1:])
+            return
+        item, position = _parse(file, line(start), text, colon + 1, stop=f", {_STOP}")
+        if not under:
+            yield Record(file, line(start), (key.value, item.value)) if isinstance(item, Record) else item
+        if position < 0:
+            return
+        position = _skip(text, position)
+        if text[position : position + 1] == ",":
+            position = _skip(text, position + 1)
+        elif text[position : position + 1] != "}":
+            got = text[position : position + 20]
+            yield _broken(file, line(position), f"the object is not closed, got {got!r}; is the file cut short?")
+            return
+    if under:
+        yield _broken(file, line(position), f"the object has no such key, got no {under[0]!r}; see docs/data.md")
+
+
 def _lines(file: str, data: bytes) -> Iterator[Record | Rejected]:
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():

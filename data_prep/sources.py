@@ -12,8 +12,8 @@ from typing import Any
 from .build_config import BuildConfig
 from .dataset import pair_from, read_pair_records, sha256_of
 from .errors import RowError
-from .facts import read_facts
-from .grounding import merge_judgments, read_judgments
+from .importers.facts import read_facts
+from .importers.grounding import merge_judgments, read_judgments
 from .records import Record, Rejected, Row, reject
 from .rows import Evidence, Image, VideoSegment
 

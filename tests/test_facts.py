@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from proofreel.data_prep.facts import conceptual_claim, contextual_claim, read_facts
+from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
 from proofreel.data_prep.records import Rejected, Row
 from proofreel.data_prep.rows import Transcript, VideoSegment
 

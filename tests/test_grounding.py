@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proofreel.data_prep.grounding import COLUMNS, merge_judgments, read_judgments, video_name
+from proofreel.data_prep.importers.grounding import COLUMNS, merge_judgments, read_judgments, video_name
 from proofreel.data_prep.records import Rejected, Row, read_csv_records
 from proofreel.data_prep.rows import problems_of
 

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proofreel.data_prep.facts import read_facts
+from proofreel.data_prep.importers.facts import read_facts
 from proofreel.data_prep.negatives import balanced_pairs, normal_claim, swapped_negatives
 from proofreel.data_prep.records import Row
 from proofreel.data_prep.rows import Pair, VideoSegment, evidence_key

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .records import Record, Rejected, Row, read_json_records, reject
-from .rows import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment
+from ..records import Record, Rejected, Row, read_json_records, reject
+from ..rows import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment
 
 _TEXT_KEYS = ("id", "group", "caption", "caption_implicit")
 _ROLE_KEYS = ("conceptual", "negative_conceptual")

@@ -1,0 +1,1 @@
+"""Importers: one module per annotation format, each `read(path, ...)` -> rows and rejections, in file order."""
