@@ -9,8 +9,8 @@ import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
 from proofreel.data_prep.errors import ConfigError
-from proofreel.data_prep.importers.facts import read_facts
 from proofreel.data_prep.frames import FrameSampling, read_frames
+from proofreel.data_prep.importers.facts import read_facts
 from proofreel.data_prep.records import Row
 from proofreel.data_prep.rows import VideoSegment, problems_of
 
