@@ -82,7 +82,7 @@ def _pair(payload: dict[str, Any], claim: Any, channels: list[str]) -> Pair:
         label="supported" if channels else "not_enough",
         context=payload["Claim_Sentence"] or None,
         group=payload["Wiki_Title"],
-        modality=_modality(channels),
+        modality=modality_of(channels),
         meta={"channels": channels},
     )
 
@@ -93,7 +93,8 @@ def video_name(url: str) -> str:
     return name.partition("&")[0] if "&" in name else name
 
 
-def _modality(channels: list[str]) -> Modality:
+def modality_of(channels: list[str]) -> Modality:
+    """The modality of a pair that these channels support: `mixed` for several, `visual` for none."""
     if len(channels) > 1:
         return "mixed"
     return CHANNELS[channels[0]] if channels else "visual"
@@ -103,8 +104,10 @@ def _merge(same: list[Row]) -> Row:
     if len(same) == 1:
         return same[0]
     channels = [name for name in CHANNELS if any(name in row.pair.meta["channels"] for row in same)]
-    meta = {"channels": channels, "judgments": len(same)}
-    return dataclasses.replace(same[0], pair=dataclasses.replace(same[0].pair, modality=_modality(channels), meta=meta))
+    meta = same[0].pair.meta | {"channels": channels, "judgments": len(same)}
+    return dataclasses.replace(
+        same[0], pair=dataclasses.replace(same[0].pair, modality=modality_of(channels), meta=meta)
+    )
 
 
 def _conflicts(same: list[Row]) -> Iterator[Rejected]:

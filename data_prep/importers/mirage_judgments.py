@@ -1,0 +1,147 @@
+"""Import MiRAGE's text judgments: is a claim of one text supported by the other text?
+
+Files: `metric_prediction_<system>_annotator_<n>_DONE.json` (a predicted claim against the reference article) and
+`metric_reference_...` (a reference claim against the prediction), alexmartin1722/mirage,
+data/wikivideo/human_judgments/metric_preference. Three annotators judged the same claims; `read` gives every single
+judgment, mirage_annotators.py makes rows of them. A file holds the text its claims come from; the text they are judged
+against is in its sibling of the other kind.
+"""
+
+from __future__ import annotations
+
+import re
+import reprlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..records import Record, Rejected, Row, kind_of, read_json_members, reject
+from ..rows import Label, Pair, Passage
+from .mirage import contexts_of, digest_of, group_of, kept_out, structure_problems
+
+_FILE = re.compile(r"metric_(?P<kind>prediction|reference)_(?P<system>.+)_annotator_(?P<annotator>\d+)(_DONE)?")
+_OTHER = {"prediction": "reference", "reference": "prediction"}
+_TEXT_KEYS = {"prediction": ("prediction",), "reference": ("reference", "article")}
+_LABELS: dict[bool | None, Label | None] = {True: "supported", False: "not_enough", None: None}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where other texts are, as paths relative to the annotation file.
+
+    Attributes:
+        reference: an object of topics with `reference` or `article`; empty: the sibling `metric_reference_...` file.
+        prediction: an object of topics with `prediction`; empty: the sibling `metric_prediction_...` file.
+        sentences: the normalised JSON of mirage.py, whose sentences become the context of reference claims; empty:
+            these have none. A predicted claim's context is the sentence it is filed under.
+    """
+
+    reference: str = ""
+    prediction: str = ""
+    sentences: str = ""
+
+
+def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
+    """Every single judgment of one annotator's file; a claim left unjudged (null) is a row with label None."""
+    named = _FILE.fullmatch(path.stem)
+    if named is None:
+        message = f"file name says no kind, system and annotator, got {path.name!r}; name it as in docs/data.md"
+        yield Rejected(str(path), None, None, kind_of(message), message)
+        return
+    kind, other = named["kind"], _OTHER[named["kind"]]
+    chosen: str = getattr(options, other) or path.name.replace(f"metric_{kind}_", f"metric_{other}_", 1)
+    topics, problems = _topics(path, chosen, other)
+    texts = {topic: text for topic, value in topics.items() if (text := _text(value, other)) is not None}
+    contexts: dict[str, dict[str, list[str]]] = {}
+    if kind == "reference" and options.sentences:
+        topics, more = _topics(path, options.sentences, "sentences")
+        contexts = {topic: contexts_of(value) for topic, value in topics.items() if not structure_problems(value)}
+        problems += more
+    yield from problems
+    for record in read_json_members(path) if not problems else ():
+        if isinstance(record, Rejected):
+            yield record
+        else:
+            yield from _topic_rows(record, named.groupdict(), texts, contexts.get(record.value[0], {}))
+
+
+def _topics(annotations: Path, file: str, option: str) -> tuple[dict[str, Any], list[Rejected]]:
+    """The topics of another file, and why it cannot be used."""
+    path = annotations.parent / file
+    if not path.is_file():
+        message = f"file with the other text is missing, got {str(path)!r}; put it there or set the option `{option}`"
+        return {}, [Rejected(str(annotations), None, None, kind_of(message), message)]
+    found = list(read_json_members(path))
+    return (
+        {item.value[0]: item.value[1] for item in found if isinstance(item, Record)},
+        [item for item in found if isinstance(item, Rejected)],
+    )
+
+
+def _text(value: Any, kind: str) -> str | None:
+    texts = [value.get(key) for key in _TEXT_KEYS[kind]] if isinstance(value, dict) else []
+    return next((text for text in texts if isinstance(text, str)), None)
+
+
+def _topic_rows(
+    record: Record, named: dict[str, Any], texts: dict[str, str], contexts: dict[str, list[str]]
+) -> Iterator[Row | Rejected]:
+    topic, value = record.value
+    kind, other = named["kind"], _OTHER[named["kind"]]
+    judged = _judged_claims(value, kind)
+    if isinstance(judged, str):
+        yield reject(record, judged, id=topic)
+        return
+    if topic not in texts:
+        message = f"topic has no text to be judged against, got no {other} of {topic!r}; set the option `{other}`"
+        yield kept_out(record, topic, message, len(judged))
+        return
+    seen: set[tuple[str, str]] = set()
+    for sentence, item in judged:
+        if problem := _item_problem(item):
+            yield kept_out(record, topic, problem, 1)
+            continue
+        claim = item["claim"]
+        if (sentence, claim) in seen:
+            message = f"claim is judged twice in one sentence, got {claim!r}; keep one"
+            yield kept_out(record, topic, message, 1)
+            continue
+        seen.add((sentence, claim))
+        context = sentence or next(iter(contexts.get(claim, [])), None)
+        name = f"{named['system']}/{topic}/{kind}/{digest_of(sentence, claim)}/annotator_{named['annotator']}"
+        pair = Pair(
+            id=name,
+            claim=claim,
+            evidence=(Passage(texts[topic]),),
+            # Annotators were asked whether the text supports the claim, not whether it contradicts it.
+            label=_LABELS[item["judgment"]],
+            context=context,
+            group=group_of(topic),
+            role=f"{kind}_claim",
+            modality="text",
+            meta={"system": named["system"], "annotator": int(named["annotator"])},
+        )
+        yield Row(pair, record.file, record.line, topic)
+
+
+def _judged_claims(value: Any, kind: str) -> list[tuple[str, Any]] | str:
+    """(sentence, item) of a topic in file order, the sentence empty for reference claims; or what is wrong."""
+    if not isinstance(value, dict) or _text(value, kind) is None:
+        return f"topic must hold its {kind} as text, got {reprlib.repr(value)}; see docs/data.md"
+    claims = value.get("claims")
+    if kind == "reference":
+        if not isinstance(claims, list):
+            return f"claims must be a list, got {reprlib.repr(claims)}; write [{{'claim', 'judgment'}}, ...]"
+        return [("", item) for item in claims]
+    if not isinstance(claims, dict) or not all(isinstance(items, list) for items in claims.values()):
+        return f"claims must map sentences to lists, got {reprlib.repr(claims)}; write {{sentence: [...]}}"
+    return [(sentence, item) for sentence, items in claims.items() for item in items]
+
+
+def _item_problem(item: Any) -> str | None:
+    if not isinstance(item, dict) or not isinstance(item.get("claim"), str) or "judgment" not in item:
+        return f"item needs a claim and a judgment, got {reprlib.repr(item)}; write {{'claim': ..., 'judgment': ...}}"
+    if item["judgment"] is not None and not isinstance(item["judgment"], bool):
+        return f"judgment must be true, false or null, got {item['judgment']!r}; judge it again"
+    return None
