@@ -1,26 +1,36 @@
-"""The build: annotations of any known format in, one validated, split data set directory out."""
+"""The build: annotations of any known format in, one validated, split data set directory out.
+
+It goes through stages, each of them repeatable: import, check, divide, make negatives, write shards, describe. What a
+stage has done is kept in `<output>.building`, so that a build that was killed goes on where it was, and gives the same
+bytes as one that was not.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import fcntl
+import hashlib
 import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .build_config import BuildConfig, fractions_of, media_root_of, resolved
-from .checks import check_rows
-from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest, write_shards
+from .build_config import BuildConfig, media_root_of, resolved
+from .checks import check_together
+from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest, sha256_of
+from .dividing import divide
 from .errors import ConfigError, RowError
-from .manifest import count_rejected, counts_per_split, git_revision, media_in_several_splits
-from .negatives import balanced_pairs, swapped_negatives
+from .making import make_negatives
+from .manifest import count_rejected, git_revision, media_in_several_splits, spool_counts
+from .media_checks import check_media
 from .records import Rejected
-from .rows import SPLITS, Pair, Split
-from .sources import import_sources
-from .splits import assign_splits
+from .shards import write_spool
+from .sources import import_sources, source_entries
+from .spool import NOT_ASKED, Spool
 
 REJECTED = "rejected.jsonl"
 SHOWN_REJECTED = 20
@@ -30,35 +40,84 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
     """Build the data set `config` describes and return its manifest.
 
     Raises:
-        ConfigError: a path, share or number in the config that cannot be used.
+        ConfigError: a path, share or number in the config that cannot be used; another build of this output is running.
         RowError: bad rows (unless `skip_invalid`), listed in `<output>.rejected.jsonl`; or no rows are left.
     """
     config = resolved(config)
     output = Path(config.output)
-    root = media_root_of(config)
-    found = import_sources(config, root)
-    rows, rejected, repeats = check_rows(found.rows, root, probe_media=config.media == "required")
-    rejected = sorted([*found.rejected, *rejected], key=lambda item: (item.file, item.line or 0))
-    _stop_if_bad(rejected, len(found.rows), output, skip_invalid)
-    pairs, left_out = _select(_split([row.pair for row in rows], config), config)
-    if not pairs:
+    _check_output(output)
+    digests = {path: sha256_of(path) for source in config.sources for path in source.paths}
+    with _workplace(output) as folder:
+        spool = Spool(folder / "rows.sqlite", _digest(config, digests))
+        try:
+            said = _stages(spool, config, skip_invalid)
+            shards = write_spool(spool, folder, config.rows_per_shard)
+            manifest = {
+                "schema_version": SCHEMA_VERSION,
+                "counts": spool_counts(spool),
+                "shards": shards,
+                "media": config.media,
+                "media_root": os.path.relpath(media_root_of(config).resolve(), output.resolve()),
+                **said,
+                "media_in_several_splits": media_in_several_splits(spool),
+                "sources": source_entries(spool, config, digests),
+                "seed": config.seed,
+                "config": dataclasses.asdict(config),
+                "git_revision": git_revision(),
+            }
+            return _publish(output, folder, spool, manifest)
+        except (RowError, ConfigError):
+            shutil.rmtree(folder, ignore_errors=True)  # what must be mended changes the build: nothing to go on from
+            raise
+        finally:
+            spool.close()
+
+
+def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, Any]:
+    """Everything up to the rows' being final; what the manifest says of it."""
+    output, root = Path(config.output), media_root_of(config)
+    merged = import_sources(spool, config, root)
+    spool.index()
+    if (merged_repeats := spool.progress("checked")) is None:
+        merged_repeats = merged + check_together(spool)
+        if config.media == "required":
+            check_media(spool, root)
+        spool.note("checked", merged_repeats)
+        spool.commit()
+    rejected = spool.rejected()
+    total = spool.value("SELECT COUNT(*) FROM rows")
+    _stop_if_bad(rejected, total, output, skip_invalid)
+    if (said := spool.progress("divided")) is None:
+        not_asked = _take_out_unasked(spool, config)
+        said = {"not_asked": not_asked, **divide(spool, config)}
+        spool.note("divided", said)
+        spool.commit()
+    left_out = make_negatives(spool, config) + Counter({"annotated rows not asked for": said.pop("not_asked")})
+    if not spool.value("SELECT COUNT(*) FROM rows WHERE out = 0"):
         _write_rejected(_list_beside(output), rejected)
-        raise RowError(f"{output}: no rows are left, got {len(found.rows)} rows in; see {_list_beside(output)}")
-    manifest = {
-        "schema_version": SCHEMA_VERSION,
-        "counts": counts_per_split(pairs),
-        "media": config.media,
-        "media_root": os.path.relpath(root.resolve(), output.resolve()),
+        raise RowError(f"{output}: no rows are left, got {total} rows in; see {_list_beside(output)}")
+    return {
         "rejected": count_rejected(rejected),
-        "left_out": left_out,
-        "merged_repeats": found.merged + repeats,
-        "media_in_several_splits": media_in_several_splits(pairs),
-        "sources": found.sources,
-        "seed": config.seed,
-        "config": dataclasses.asdict(config),
-        "git_revision": git_revision(),
+        "left_out": {reason: number for reason, number in sorted(left_out.items()) if number},
+        "merged_repeats": merged_repeats,
+        **said,
     }
-    return _write(output, pairs, manifest, rejected)
+
+
+def _digest(config: BuildConfig, digests: dict[str, str]) -> str:
+    """Equal for builds that would do the same: config, bytes of the sources, code."""
+    what = [dataclasses.asdict(config), digests, SCHEMA_VERSION, git_revision()]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def _take_out_unasked(spool: Spool, config: BuildConfig) -> int:
+    if config.negatives.balanced:
+        unasked = "label IS NOT 'supported'"
+    elif not config.negatives.annotated:
+        unasked = "origin = 'negative_annotated'"
+    else:
+        return 0
+    return spool.db.execute(f"UPDATE rows SET out = {NOT_ASKED} WHERE out = 0 AND {unasked}").rowcount
 
 
 def _stop_if_bad(rejected: Sequence[Rejected], total: int, output: Path, skip_invalid: bool) -> None:
@@ -75,67 +134,43 @@ def _stop_if_bad(rejected: Sequence[Rejected], total: int, output: Path, skip_in
     raise RowError("\n".join([f"{output}: bad annotations, got {kinds} (beside {total} rows); {remedy}", *shown]))
 
 
-def _split(pairs: Sequence[Pair], config: BuildConfig) -> list[Pair]:
-    counted = [p for p in pairs if _kept(p, config)]
-    sizes = Counter(pair.group for pair in counted)
-    fixed: dict[str, Split] = {pair.group: pair.split for pair in counted if pair.split is not None}
-    splits = assign_splits(sizes, fractions_of(config), config.seed, fixed)
-    return [dataclasses.replace(pair, split=splits.get(pair.group)) for pair in pairs]
-
-
-def _kept(pair: Pair, config: BuildConfig) -> bool:
-    if config.negatives.balanced:
-        return pair.label == "supported"
-    return config.negatives.annotated or pair.origin != "negative_annotated"
-
-
-def _select(pairs: Sequence[Pair], config: BuildConfig) -> tuple[list[Pair], dict[str, int]]:
-    """The rows of the data set, negatives made split by split; and how many rows were left out, by reason."""
-    rules = config.negatives
-    kept = [pair for pair in pairs if _kept(pair, config)]
-    left_out = Counter({"annotated rows not asked for": len(pairs) - len(kept)})
-    chosen: list[Pair] = []
-    for split in SPLITS:
-        rows = [pair for pair in kept if pair.split == split]
-        if rules.balanced:
-            rows, reasons = balanced_pairs(rows, rules.generic_claims, config.seed, rules.swapped_label)
-            left_out.update({f"claims {reason}": number for reason, number in reasons.items()})
-        elif rules.swapped_per_claim:
-            made, missing = swapped_negatives(
-                rows, rules.swapped_per_claim, rules.generic_claims, config.seed, rules.swapped_label
-            )
-            rows = [*rows, *made]
-            left_out["swapped negatives without a segment"] += missing
-        chosen.extend(rows)
-    return chosen, {reason: number for reason, number in sorted(left_out.items()) if number}
-
-
-def _write(
-    output: Path, pairs: Iterable[Pair], manifest: dict[str, Any], rejected: Sequence[Rejected]
-) -> dict[str, Any]:
-    """Write under a temporary name beside `output`, then rename: a data set is there whole or not at all."""
+def _check_output(output: Path) -> None:
     if output.exists() and any(output.iterdir() if output.is_dir() else [output]):
         try:
-            read_manifest(output)
+            read_manifest(output, any_version=True)
         except RowError as error:
             raise ConfigError(f"output: exists and is no data set, got {output}; name another ({error})") from None
-    output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(f"{output.name}.tmp-{os.getpid()}")
+
+
+@contextmanager
+def _workplace(output: Path) -> Iterator[Path]:
+    """The build's working folder, ours alone while we hold its lock; removed unless the build was cut off."""
+    folder = output.with_name(f"{output.name}.building")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"output: another build is writing it, got {output}; wait for it to end") from None
+        yield folder
+
+
+def _publish(output: Path, folder: Path, spool: Spool, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Put the finished files together and give them their name: a data set is there whole or not at all."""
+    files = [entry["file"] for entries in manifest["shards"].values() for entry in entries]
+    temporary = folder / "dataset"
+    shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    try:
-        manifest = {**manifest, "shards": write_shards(temporary, pairs)}
-        _write_rejected(temporary / REJECTED, rejected)
-        text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
-        (temporary / MANIFEST).write_text(text, encoding="utf-8")
-        if output.exists():
-            old = output.with_name(f"{output.name}.old-{os.getpid()}")
-            output.rename(old)
-            temporary.rename(output)
-            shutil.rmtree(old)
-        else:
-            temporary.rename(output)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    for name in files:
+        (folder / name).rename(temporary / name)
+    _write_rejected(temporary / REJECTED, spool.rejected())
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    (temporary / MANIFEST).write_text(text, encoding="utf-8")
+    if output.exists():
+        shutil.rmtree(folder / "replaced", ignore_errors=True)
+        output.rename(folder / "replaced")
+    temporary.rename(output)
+    shutil.rmtree(folder)
     _list_beside(output).unlink(missing_ok=True)
     return json.loads(text)
 

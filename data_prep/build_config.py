@@ -36,12 +36,26 @@ class NegativesConfig:
 
 @dataclass(frozen=True)
 class SplitsConfig:
-    """Wanted shares of rows; they sum to 1."""
+    """Wanted shares of rows; they sum to 1. With `held_out_roles`, calibration and test get combinations of these
+    roles' values that training never shows."""
 
     train: float = 0.7
     validation: float = 0.1
     calibration: float = 0.1
     test: float = 0.1
+    held_out_roles: tuple[str, ...] = ()
+
+
+LeakPolicy = Literal["move", "refuse", "allow"]
+
+
+@dataclass(frozen=True)
+class LeaksConfig:
+    """What happens to groups that share a media file, or a claim of at least `claim_words` words."""
+
+    media: LeakPolicy = "move"
+    claims: LeakPolicy = "move"
+    claim_words: int = 8
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,8 @@ class BuildConfig:
     media: Literal["required", "absent"] = "required"
     negatives: NegativesConfig = field(default_factory=NegativesConfig)
     splits: SplitsConfig = field(default_factory=SplitsConfig)
+    leaks: LeaksConfig = field(default_factory=LeaksConfig)
+    rows_per_shard: int = 50_000
 
 
 def resolved(config: BuildConfig) -> BuildConfig:
@@ -67,6 +83,9 @@ def resolved(config: BuildConfig) -> BuildConfig:
     if config.negatives.swapped_per_claim < 0:
         number = config.negatives.swapped_per_claim
         raise ConfigError(f"negatives.swapped_per_claim: must not be negative, got {number}; use 0 for none")
+    for key, value in (("leaks.claim_words", config.leaks.claim_words), ("rows_per_shard", config.rows_per_shard)):
+        if value < 1:
+            raise ConfigError(f"{key}: must be at least 1, got {value}; leave the key out for its default")
     if not config.sources:
         raise ConfigError("sources: the list is empty, got []; name at least one annotation file")
     sources = []

@@ -7,139 +7,96 @@ problem, however many facts the annotation holds.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-import PIL.Image
-from tqdm import tqdm
-
-from .errors import MediaError
-from .media import check_segment, probe
 from .negatives import normal_claim
 from .records import Rejected, Row, kind_of
-from .rows import Image, VideoSegment, evidence_key, media_path, problems_of
+from .rows import Pair, evidence_key, problems_of
+from .spool import REJECTED, REPEATED, Spool, Stored
 
 Complaint = tuple[Row, str, str]  # row, kind, message
 
 
-def check_rows(rows: Sequence[Row], media_root: Path, probe_media: bool) -> tuple[list[Row], list[Rejected], int]:
-    """Sort rows into good and rejected.
+def check_contents(rows: Sequence[Row]) -> tuple[list[Row], list[Rejected]]:
+    """The rows that satisfy the row contract, and what is wrong with the others."""
+    good, complaints = [], []
+    for row in rows:
+        problems = [*problems_of(row.pair), *_storage_problems(row.pair)]
+        complaints.extend((row, kind_of(problem), problem) for problem in problems)
+        if not problems:
+            good.append(row)
+    return good, _per_annotation(complaints)
 
-    Args:
-        rows: in file order.
-        media_root: what media paths are relative to.
-        probe_media: open every media file once; False in an annotation-only build.
+
+def check_together(spool: Spool) -> int:
+    """Reject rows that contradict one another; exact repeats of a judged pair are merged into the first.
 
     Returns:
-        The good rows in order, the rejected, and how many exact repeats of a judged pair were merged into the first.
+        How many repeats were merged.
     """
-    checks: list[Callable[[Sequence[Row]], list[Complaint]]] = [
-        _contents,
-        _repeated_ids,
-        _contradictions,
-        _fixed_splits,
-    ]
-    if probe_media:
-        checks.append(lambda good: _media(good, media_root))
-    good, complaints = list(rows), []
-    for check in checks:
-        found = check(good)
-        bad = {id(row) for row, _, _ in found}
-        good = [row for row in good if id(row) not in bad]
-        complaints.extend(found)
-    kept = list({_identity(row): row for row in reversed(good)}.values())[::-1]
-    return kept, _per_annotation(complaints), len(good) - len(kept)
+    for found in (_repeated_ids, _contradictions, _fixed_splits):
+        refuse(spool, found(spool))
+    repeated = "SELECT MIN(n), claim_key, e, context FROM rows WHERE out = 0 GROUP BY claim_key, e, context "
+    merged = 0
+    for first, key, e, context in spool.db.execute(f"{repeated} HAVING COUNT(*) > 1").fetchall():
+        same = "claim_key = ? AND e = ? AND context IS ? AND out = 0 AND n > ?"
+        cursor = spool.db.execute(f"UPDATE rows SET out = {REPEATED} WHERE {same}", (key, e, context, first))
+        merged += cursor.rowcount
+    return merged
 
 
-def _contents(rows: Sequence[Row]) -> list[Complaint]:
-    return [(row, kind_of(problem), problem) for row in rows for problem in problems_of(row.pair)]
+def refuse(spool: Spool, complaints: Iterable[tuple[Stored, str, str]]) -> None:
+    """Take rows out for the reasons given."""
+    found = list(complaints)
+    spool.take_out({stored.n for stored, _, _ in found}, REJECTED)
+    spool.reject(_per_annotation((stored.row, kind, message) for stored, kind, message in found))
 
 
-def _repeated_ids(rows: Sequence[Row]) -> list[Complaint]:
-    found: list[Complaint] = []
+def _storage_problems(pair: Pair) -> Iterator[str]:
+    try:
+        if pair.meta:
+            json.dumps(pair.meta, ensure_ascii=False, allow_nan=False).encode()
+        "".join((pair.group, pair.role, pair.origin, pair.id, pair.context or "")).encode()
+    except UnicodeEncodeError as error:
+        yield f"text holds half a surrogate pair, got {error.object[error.start : error.end]!r}; repair the encoding"
+    except (TypeError, ValueError) as error:
+        if pair.meta:  # other wrong types are problems of the row
+            yield f"meta must hold JSON values only, got {error}; store text, numbers, lists and objects"
+
+
+def _repeated_ids(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
+    repeated = "SELECT id FROM rows WHERE out = 0 GROUP BY id HAVING COUNT(*) > 1"
+    rows = spool.rows(f"r.out = 0 AND r.id IN ({repeated})")
     for same in _grouped(rows, lambda row: row.pair.id):
-        labels = list(dict.fromkeys(str(row.pair.label) for row in same))
-        places = ", ".join(f"{row.file}:{row.line}" for row in same)
-        if len({(_identity(row), row.pair.label) for row in same}) > 1:
+        labels = list(dict.fromkeys(str(stored.row.pair.label) for stored in same))
+        places = ", ".join(f"{stored.row.file}:{stored.row.line}" for stored in same)
+        if len({(_identity(stored.row), stored.row.pair.label) for stored in same}) > 1:
             kind = "id is used for different rows" if len(labels) == 1 else "id is used with different labels"
             message = f"{kind}, got {labels} at {places}; give every annotation its own id"
-            found.extend((row, kind, message) for row in same)
+            yield from ((stored, kind, message) for stored in same)
         else:
             message = f"id is used twice for the same row, got {places}; remove the copies"
-            found.extend((row, kind_of(message), message) for row in same[1:])
-    return found
+            yield from ((stored, kind_of(message), message) for stored in same[1:])
 
 
-def _contradictions(rows: Sequence[Row]) -> list[Complaint]:
-    found: list[Complaint] = []
-    for same in _grouped(rows, _identity):
-        if len({row.pair.label for row in same} - {None}) > 1:
-            labels = ", ".join(f"{row.pair.label} at {row.file}:{row.line}" for row in same)
-            message = f"the same claim and evidence have different labels, got {labels}; keep one"
-            found.extend((row, kind_of(message), f"{same[0].pair.claim!r}: {message}") for row in same)
-    return found
+def _contradictions(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
+    identity = "claim_key, e, context"
+    judged = f"SELECT {identity} FROM rows WHERE out = 0 GROUP BY {identity} HAVING COUNT(DISTINCT label) > 1"
+    for key, e, context in spool.db.execute(judged).fetchall():
+        same = list(spool.rows("r.out = 0 AND r.claim_key = ? AND r.e = ? AND r.context IS ?", (key, e, context)))
+        labels = ", ".join(f"{s.row.pair.label} at {s.row.file}:{s.row.line}" for s in same)
+        message = f"the same claim and evidence have different labels, got {labels}; keep one"
+        yield from ((s, kind_of(message), f"{same[0].row.pair.claim!r}: {message}") for s in same)
 
 
-def _fixed_splits(rows: Sequence[Row]) -> list[Complaint]:
-    found: list[Complaint] = []
-    for same in _grouped(rows, lambda row: row.pair.group):
-        splits = sorted({row.pair.split for row in same if row.pair.split is not None})
-        if len(splits) > 1:
-            message = f"group has two fixed splits, got {splits} for {same[0].pair.group!r}; fix one split per group"
-            found.extend((row, kind_of(message), message) for row in same)
-    return found
-
-
-def _media(rows: Sequence[Row], media_root: Path) -> list[Complaint]:
-    segments = {e: None for row in rows for e in row.pair.evidence if isinstance(e, (VideoSegment, Image))}
-    by_path: dict[str, list[VideoSegment | Image]] = defaultdict(list)
-    for segment in segments:
-        by_path[segment.path].append(segment)
-    problems: dict[VideoSegment | Image, list[tuple[str, str]]] = {}
-    for path, parts in tqdm(by_path.items(), desc="probing media", unit="file"):
-        problems.update(_file_problems(path, parts, media_root))
-    return [
-        (row, kind, message)
-        for row in rows
-        for evidence in row.pair.evidence
-        if isinstance(evidence, (VideoSegment, Image))
-        for kind, message in problems[evidence]
-    ]
-
-
-def _file_problems(
-    path: str, parts: Iterable[VideoSegment | Image], media_root: Path
-) -> dict[VideoSegment | Image, list[tuple[str, str]]]:
-    file = media_path(path, media_root)
-    problems: dict[VideoSegment | Image, list[tuple[str, str]]] = {part: [] for part in parts}
-    if not file.is_file():
-        missing = ("media file is missing", f"{file}: media file is missing, got no such file; see media_root")
-        return {part: [missing] for part in problems}
-    segments = [part for part in problems if isinstance(part, VideoSegment)]
-    for part in segments:
-        if part.absent:
-            message = f"{path}: media is marked absent, got a build that needs it; build with media=absent"
-            problems[part].append(("media is marked absent", message))
-    if segments:
-        try:
-            info = probe(path, media_root)
-        except MediaError as error:
-            return {part: [("media is unreadable", str(error))] for part in problems}
-        for part in segments:
-            problems[part].extend((kind_of(message), message) for message in check_segment(part, info))
-    elif message := _image_problem(file):
-        return {part: [("media is unreadable", message)] for part in problems}
-    return problems
-
-
-def _image_problem(file: Path) -> str | None:
-    try:
-        with PIL.Image.open(file) as image:
-            image.verify()
-    except (OSError, SyntaxError) as error:  # Pillow reports a damaged PNG as a SyntaxError
-        return f"{file}: not a readable image, got {error}; save it again"
-    return None
+def _fixed_splits(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
+    torn = "SELECT grp FROM rows WHERE out = 0 GROUP BY grp HAVING COUNT(DISTINCT split) > 1"
+    for same in _grouped(spool.rows(f"r.out = 0 AND r.grp IN ({torn})"), lambda row: row.pair.group):
+        splits = sorted({s.row.pair.split for s in same if s.row.pair.split is not None})
+        message = f"group has two fixed splits, got {splits} for {same[0].row.pair.group!r}; fix one split per group"
+        yield from ((s, kind_of(message), message) for s in same)
 
 
 def _identity(row: Row) -> Hashable:
@@ -147,12 +104,11 @@ def _identity(row: Row) -> Hashable:
     return normal_claim(row.pair.claim), row.pair.context, evidence_key(row.pair.evidence)
 
 
-def _grouped(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> list[list[Row]]:
-    """The groups of two or more rows with an equal key."""
-    groups: dict[Hashable, list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
-    return [group for group in groups.values() if len(group) > 1]
+def _grouped(rows: Iterable[Stored], key: Callable[[Row], Hashable]) -> list[list[Stored]]:
+    groups: dict[Hashable, list[Stored]] = defaultdict(list)
+    for stored in rows:
+        groups[key(stored.row)].append(stored)
+    return list(groups.values())
 
 
 def _per_annotation(complaints: Iterable[Complaint]) -> list[Rejected]:

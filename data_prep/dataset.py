@@ -1,4 +1,4 @@
-"""A data set on disk: Parquet shards of pairs, one per split, and a manifest that says what they are.
+"""A data set on disk: Parquet shards of pairs, one or more per split, and a manifest that says what they are.
 
 Training, evaluation and reports read data only through `read_split` and `read_manifest`; lone files of pairs (Parquet
 or JSON lines) go through `read_pairs` and `write_pairs`. The format is described in docs/data.md.
@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from .errors import RowError
 from .records import Record, Rejected, read_json_records
 from .rows import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key, media_path
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 _JSON_COLUMNS = ("evidence", "meta")
 _NUMBER_COLUMNS = ("soft_label", "weight", "teacher_margin")
@@ -117,8 +117,8 @@ def _decoded(file: str, number: int, row: dict[str, Any]) -> Record | Rejected:
     return Record(file, number, row)
 
 
-def read_manifest(dataset_dir: str | Path) -> dict[str, Any]:
-    """The manifest of a data set directory.
+def read_manifest(dataset_dir: str | Path, any_version: bool = False) -> dict[str, Any]:
+    """The manifest of a data set directory; `any_version` only asks whether it is one.
 
     Raises:
         RowError: no data set there, a damaged manifest, or one of a newer schema version.
@@ -131,33 +131,44 @@ def read_manifest(dataset_dir: str | Path) -> dict[str, Any]:
         version = manifest["schema_version"]
     except (ValueError, KeyError, TypeError) as error:
         raise RowError(f"{path}: the manifest is damaged, got {error!r}; build the data set again") from error
-    if version != SCHEMA_VERSION:
+    if version != SCHEMA_VERSION and not any_version:
         raise RowError(f"{path}: schema version is not {SCHEMA_VERSION}, got {version!r}; build the data set again")
     return manifest
 
 
 def read_split(dataset_dir: str | Path, split: str) -> list[Pair]:
-    """The pairs of one split, rows that share evidence side by side, media paths absolute.
+    """The pairs of one split; see `iter_split`."""
+    return list(iter_split(dataset_dir, split))
+
+
+def iter_split(dataset_dir: str | Path, split: str) -> Iterator[Pair]:
+    """The pairs of one split, rows that share evidence side by side, media paths absolute; one shard at a time.
 
     Media marked absent keep their stored path: nothing lies there.
 
     Raises:
-        RowError: no data set, no such split in it, or a shard that differs from the manifest's SHA-256.
+        RowError: no data set, no such split in it, or a shard that differs from the manifest's SHA-256 (all shards are
+            checked before the first pair is given).
     """
     directory = Path(dataset_dir)
     manifest = read_manifest(directory)
     shards = manifest["shards"]
     if split not in shards:
         raise RowError(f"{directory}: split is not in this data set, got {split!r}; it has {sorted(shards)}")
-    path = directory / shards[split]["file"]
-    if not path.is_file() or sha256_of(path) != shards[split]["sha256"]:
-        state = "other bytes" if path.is_file() else "no file"
-        raise RowError(f"{path}: the shard differs from its manifest, got {state}; build or copy the data set again")
+    for shard in shards[split]:
+        path = directory / shard["file"]
+        if not path.is_file() or sha256_of(path) != shard["sha256"]:
+            state = "other bytes" if path.is_file() else "no file"
+            raise RowError(
+                f"{path}: the shard differs from its manifest, got {state}; build or copy the data set again"
+            )
     root = Path(os.path.normpath(directory.resolve() / manifest["media_root"]))
-    return [
-        dataclasses.replace(pair, evidence=tuple(_absolute(e, root) for e in pair.evidence))
-        for pair in read_pairs(path)
-    ]
+    for shard in shards[split]:
+        for item in read_pair_records(directory / shard["file"]):
+            if isinstance(item, Rejected):
+                raise RowError(str(item))
+            pair = pair_from(item)
+            yield dataclasses.replace(pair, evidence=tuple(_absolute(e, root) for e in pair.evidence))
 
 
 def sha256_of(path: str | Path) -> str:
@@ -166,13 +177,16 @@ def sha256_of(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def shard_name(split: str) -> str:
-    """The file name of a split's shard."""
-    return f"{split}.parquet"
+def shard_name(split: str, number: int = 0, of: int = 1) -> str:
+    """The file name of a shard, e.g. `train-00000-of-00001.parquet`, as the datasets library finds splits by."""
+    return f"{split}-{number:05d}-of-{of:05d}.parquet"
 
 
-def write_shards(directory: Path, pairs: Iterable[Pair]) -> dict[str, dict[str, Any]]:
-    """Write one shard per split that has pairs, rows of equal evidence side by side: {split: {file, rows, sha256}}."""
+def write_shards(directory: Path, pairs: Iterable[Pair]) -> dict[str, list[dict[str, Any]]]:
+    """Write one shard per split that has pairs, rows of equal evidence side by side: {split: [{file, rows, sha256}]}.
+
+    For rows that fit in memory; a build writes its shards from the spool.
+    """
     by_split: dict[str, dict[str, list[Pair]]] = {split: {} for split in SPLITS}
     for pair in pairs:
         assert pair.split is not None, pair.id
@@ -183,8 +197,20 @@ def write_shards(directory: Path, pairs: Iterable[Pair]) -> dict[str, dict[str, 
             rows = [pair for same in segments.values() for pair in same]
             path = directory / shard_name(split)
             write_pairs(path, rows)
-            shards[split] = {"file": path.name, "rows": len(rows), "sha256": sha256_of(path)}
+            shards[split] = [shard_entry(path, len(rows))]
     return shards
+
+
+def shard_entry(path: Path, rows: int) -> dict[str, Any]:
+    """What the manifest says of a shard."""
+    return {"file": path.name, "rows": rows, "sha256": sha256_of(path)}
+
+
+def write_columns(path: Path, columns: Sequence[Sequence[Any]]) -> None:
+    """Write stored values, one sequence per field of `Pair` in its order, evidence and meta as JSON text."""
+    schema = _schema()
+    arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
 
 
 def _absolute(evidence: Evidence, root: Path) -> Evidence:

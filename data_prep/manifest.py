@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from .records import Rejected
-from .rows import SPLITS, Image, Pair, VideoSegment, evidence_key
+from .rows import SPLITS
+from .spool import Spool
 
 
-def count_pairs(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Rows, groups and segments, and rows per label, role, origin and modality."""
+def spool_counts(spool: Spool) -> dict[str, dict[str, Any]]:
+    """Rows, groups, segments, and rows per label, role, origin and modality: of every split with rows, and of "all"."""
+    kept = "FROM rows r JOIN groups g ON g.name = r.grp WHERE r.out = 0"
     columns = ("label", "role", "origin", "modality")
-    return {
-        "rows": len(pairs),
-        "groups": len({pair.group for pair in pairs}),
-        "segments": len({evidence_key(pair.evidence) for pair in pairs}),
-        **{name: dict(sorted(Counter(str(getattr(pair, name)) for pair in pairs).items())) for name in columns},
-    }
-
-
-def counts_per_split(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
-    """`count_pairs` of every split that has rows, and of all rows together under "all"."""
-    parts = {split: [pair for pair in pairs if pair.split == split] for split in SPLITS}
-    return {name: count_pairs(rows) for name, rows in {**parts, "all": pairs}.items() if rows}
+    counts: dict[str, dict[str, Any]] = {}
+    names = ", ".join(f"r.{name}" for name in columns)
+    for split, *values, rows in spool.db.execute(f"SELECT g.split, {names}, COUNT(*) {kept} GROUP BY g.split, {names}"):
+        for part in (split, "all"):
+            mine = counts.setdefault(part, {"rows": 0, **{name: Counter() for name in columns}})
+            mine["rows"] += rows
+            for name, value in zip(columns, values, strict=True):
+                mine[name][str(value)] += rows
+    for part, mine in counts.items():
+        distinct = f"SELECT COUNT(DISTINCT r.grp), COUNT(DISTINCT r.e) {kept} AND ? IN (g.split, 'all')"
+        groups, segments = spool.db.execute(distinct, (part,)).fetchone()
+        sorted_ = {name: dict(sorted(mine[name].items())) for name in columns}
+        counts[part] = {"rows": mine["rows"], "groups": groups, "segments": segments, **sorted_}
+    return {part: counts[part] for part in (*SPLITS, "all") if part in counts}
 
 
 def count_rejected(rejected: Iterable[Rejected]) -> dict[str, int]:
@@ -34,14 +38,11 @@ def count_rejected(rejected: Iterable[Rejected]) -> dict[str, int]:
     return dict(sorted(Counter(item.kind for item in rejected).items()))
 
 
-def media_in_several_splits(pairs: Iterable[Pair]) -> list[str]:
-    """Media files that different groups carried into different splits: a leak that only annotators can judge."""
-    splits: dict[str, set[str | None]] = {}
-    for pair in pairs:
-        for evidence in pair.evidence:
-            if isinstance(evidence, (VideoSegment, Image)):
-                splits.setdefault(evidence.path, set()).add(pair.split)
-    return sorted(path for path, found in splits.items() if len(found) > 1)
+def media_in_several_splits(spool: Spool) -> list[str]:
+    """Media files that different groups carried into different splits, where the rules allow it."""
+    query = """SELECT m.path FROM media m JOIN rows r ON r.e = m.e JOIN groups g ON g.name = r.grp
+        WHERE r.out = 0 GROUP BY m.path HAVING COUNT(DISTINCT g.split) > 1 ORDER BY m.path"""
+    return [path for (path,) in spool.db.execute(query)]
 
 
 def git_revision() -> str | None:

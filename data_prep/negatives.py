@@ -7,6 +7,7 @@ carries that to the end: every sentence occurs equally often supported and refut
 from __future__ import annotations
 
 import dataclasses
+import functools
 import heapq
 import itertools
 import unicodedata
@@ -18,6 +19,7 @@ from .rows import Pair, evidence_key
 from .splits import rank
 
 SwappedLabel = Literal["refuted", "not_enough"]
+_key = functools.lru_cache(maxsize=100_000)(evidence_key)  # many rows share their evidence
 
 
 def normal_claim(claim: str) -> str:
@@ -27,30 +29,25 @@ def normal_claim(claim: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
-    """The evidence of one split in a pseudo-random order, and what is known to hold where."""
+    """The evidence of one split in a pseudo-random order, each with a pair that has it."""
 
-    examples: Mapping[str, Pair]  # evidence key -> any pair with this evidence
-    holds_in: Mapping[str, set[str]]  # normalised claim -> groups it is supported in
+    keys: tuple[str, ...]
+    examples: tuple[Pair, ...]
 
     @classmethod
     def of(cls, pairs: Iterable[Pair], seed: int) -> Segments:
-        """Collect the segments of `pairs`, in an order that depends on the seed."""
+        """Collect the segments of `pairs` (the first pair of each stands for it), ordered by the seed."""
         examples: dict[str, Pair] = {}
-        holds_in: dict[str, set[str]] = defaultdict(set)
         for pair in pairs:
-            examples.setdefault(evidence_key(pair.evidence), pair)
-            if pair.label == "supported":
-                holds_in[normal_claim(pair.claim)].add(pair.group)
+            examples.setdefault(_key(pair.evidence), pair)
         order = sorted(examples, key=lambda key: rank(seed, "segment", key))
-        return cls({key: examples[key] for key in order}, holds_in)
+        return cls(tuple(order), tuple(examples[key] for key in order))
 
-    def allowed(self, claim: str, start: int = 0) -> Iterator[str]:
-        """Evidence of groups in which a claim (normalised) is nowhere known to hold; begins at the start-th segment."""
-        groups = self.holds_in.get(claim, set())
-        keys = list(self.examples) if start else self.examples
-        for key in itertools.chain(itertools.islice(keys, start, None), itertools.islice(keys, start)):
-            if self.examples[key].group not in groups:
-                yield key
+    def allowed(self, holds_in: Collection[str], start: int = 0) -> Iterator[int]:
+        """The numbers of the segments outside the groups in which a claim holds; begins at the start-th."""
+        for number in itertools.chain(range(start, len(self.keys)), range(start)):
+            if self.examples[number].group not in holds_in:
+                yield number
 
 
 def swapped_negatives(
@@ -69,25 +66,42 @@ def swapped_negatives(
         The new pairs (group of their evidence, context of their claim), and how many could not be made.
     """
     segments = Segments.of(pairs, seed)
-    taken = {(normal_claim(pair.claim), evidence_key(pair.evidence)) for pair in pairs}
     generic = {normal_claim(claim) for claim in generic_claims}
+    by_claim: dict[str, list[Pair]] = defaultdict(list)
+    for pair in pairs:
+        by_claim[normal_claim(pair.claim)].append(pair)
     made: list[Pair] = []
     missing = 0
-    for pair in pairs:
-        claim = normal_claim(pair.claim)
-        if pair.label != "supported" or claim in generic:
+    for claim, same in by_claim.items():
+        if claim not in generic:
+            new, without = swaps_of_claim(same, segments, per_claim, seed, label)
+            made.extend(new)
+            missing += without
+    return made, missing
+
+
+def swaps_of_claim(
+    same: Sequence[Pair], segments: Segments, per_claim: int, seed: int, label: SwappedLabel
+) -> tuple[list[Pair], int]:
+    """The swapped pairs of all the rows of one split that make one claim, and how many could not be made."""
+    holds_in = {pair.group for pair in same if pair.label == "supported"}
+    taken = {_key(pair.evidence) for pair in same}
+    made: list[Pair] = []
+    missing = 0
+    for pair in same:
+        if pair.label != "supported":
             continue
-        start = int(rank(seed, "swap", pair.id), 16) % len(segments.examples)
-        free = (key for key in segments.allowed(claim, start) if (claim, key) not in taken)
+        start = int(rank(seed, "swap", pair.id), 16) % len(segments.keys)
+        free = (number for number in segments.allowed(holds_in, start) if segments.keys[number] not in taken)
         chosen = list(itertools.islice(free, per_claim))
         missing += per_claim - len(chosen)
-        taken.update((claim, key) for key in chosen)
-        made.extend(_swap(pair, segments.examples[key], label) for key in chosen)
+        taken.update(segments.keys[number] for number in chosen)
+        made.extend(_swap(pair, segments.examples[number], label) for number in chosen)
     return made, missing
 
 
 def _swap(claim_of: Pair, evidence_of: Pair, label: SwappedLabel) -> Pair:
-    digest = rank(0, evidence_key(evidence_of.evidence))[:8]
+    digest = rank(0, _key(evidence_of.evidence))[:8]
     return dataclasses.replace(
         claim_of,
         id=f"{claim_of.id}/swapped/{digest}",
@@ -123,13 +137,17 @@ def balanced_pairs(
     for pair in pairs:
         if pair.label == "supported":
             positives[normal_claim(pair.claim)].append(pair)
-    allowed = {claim: list(segments.allowed(claim)) for claim in positives}
+    examples = dict(zip(segments.keys, segments.examples, strict=True))
+    allowed = {
+        claim: [segments.keys[number] for number in segments.allowed({pair.group for pair in group})]
+        for claim, group in positives.items()
+    }
     for claim in list(positives):
         if claim in generic or len(allowed[claim]) < len(positives[claim]):
             left_out["generic" if claim in generic else "unbalanceable"] += len(positives.pop(claim))
     targets = _spread({c: len(p) for c, p in positives.items()}, allowed, _counts(positives.values()), seed)
     made = [
-        _swap(pair, segments.examples[key], label)
+        _swap(pair, examples[key], label)
         for claim, group in positives.items()
         for pair, key in zip(group, sorted(targets[claim], key=lambda key: rank(seed, "order", key)), strict=True)
     ]
@@ -137,7 +155,7 @@ def balanced_pairs(
 
 
 def _counts(positives: Iterable[list[Pair]]) -> Counter[str]:
-    return Counter(evidence_key(pair.evidence) for group in positives for pair in group)
+    return Counter(_key(pair.evidence) for group in positives for pair in group)
 
 
 def _spread(

@@ -1,66 +1,154 @@
-"""Read the annotation files a build names, whatever their format, into rows with media paths under one root."""
+"""Read the annotation files a build names, whatever their format, into the spool, with media paths under one root."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .build_config import BuildConfig
-from .dataset import pair_from, read_pair_records, sha256_of
+from tqdm import tqdm
+
+from .build_config import BuildConfig, SourceConfig
+from .checks import check_contents
+from .dataset import pair_from, read_pair_records
 from .errors import RowError
 from .importers.facts import read_facts
 from .importers.grounding import merge_judgments, read_judgments
 from .records import Record, Rejected, Row, reject
 from .rows import Evidence, Image, VideoSegment
+from .spool import Spool
+
+_BATCH = 10_000
+_CACHED_PLACES = 20_000
 
 
-@dataclass
-class Imported:
-    """Everything the sources gave.
+def import_sources(spool: Spool, config: BuildConfig, root: Path) -> int:
+    """Read every source of a (resolved) config into the spool; media paths become relative to `root`.
 
-    Attributes:
-        rows: in file order.
-        rejected: what could not be read, or not as a row.
-        sources: per file its format, path, SHA-256 and number of rows, for the manifest.
-        merged: repeated judgments merged into one row.
+    What was committed before a kill is not added again.
+
+    Returns:
+        How many repeated judgments were merged into one row.
     """
-
-    rows: list[Row] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    sources: list[dict[str, Any]] = field(default_factory=list)
-    merged: int = 0
-
-
-def import_sources(config: BuildConfig, root: Path) -> Imported:
-    """Read every source of a (resolved) config; media paths become relative to `root`."""
-    found = Imported()
-    for source in config.sources:
-        rows: list[Row] = []
-        for path in source.paths:
-            items = list(_read(source.format, Path(path)))
-            here = [item for item in items if isinstance(item, Row)]
-            found.rejected.extend(item for item in items if isinstance(item, Rejected))
-            digest = sha256_of(path)
-            found.sources.append({"format": source.format, "path": path, "sha256": digest, "rows": len(here)})
-            folder = Path(path).absolute().parent if config.media_root is None else root
-            rows.extend(_placed(row, folder, root, config.media == "absent") for row in here)
-        if source.format == "grounding":
-            judgments = len(rows)
-            rows, conflicts = merge_judgments(rows)
-            found.rejected.extend(conflicts)
-            found.merged += judgments - len(rows) - len(conflicts)
-        found.rows.extend(rows)
-    return found
+    merged = 0
+    for number, source in enumerate(config.sources):
+        step = f"import/{number}"
+        if source.format in MERGED:
+            merged += _import_merged(spool, config, source, step, root)
+            continue
+        for place, path in enumerate(source.paths):
+            _import_file(spool, source, Path(path), f"{step}/{place}", _Placer(config, Path(path), root))
+    return merged
 
 
-def _read(kind: str, path: Path) -> Iterator[Row | Rejected]:
-    if kind == "facts":
-        return read_facts(path)
-    return read_judgments(path) if kind == "grounding" else _read_pair_rows(path)
+def source_entries(spool: Spool, config: BuildConfig, digests: dict[str, str]) -> list[dict[str, Any]]:
+    """Per annotation file its format, path, SHA-256 and number of rows, for the manifest."""
+    entries = []
+    for number, source in enumerate(config.sources):
+        for place, path in enumerate(source.paths):
+            rows = spool.progress(f"import/{number}/{place}")["rows"]
+            entries.append({"format": source.format, "path": path, "sha256": digests[path], "rows": rows})
+    return entries
+
+
+def _import_file(spool: Spool, source: SourceConfig, path: Path, step: str, place: _Placer) -> None:
+    """Add a file's rows, a batch at a time, each batch committed with the number of items it ends at."""
+    state = spool.progress(step) or {"items": 0, "rows": 0, "done": False}
+    if state["done"]:
+        return
+    with tqdm(desc=f"reading {path.name}", unit="row", mininterval=1.0) as bar:
+        items = 0
+        for batch in _batches(read_source(source, path)):
+            items += len(batch)
+            bar.update(len(batch))
+            if items <= state["items"]:
+                continue
+            rows = [place(item) for item in batch if isinstance(item, Row)]
+            good, bad = check_contents(rows)
+            spool.reject([*(item for item in batch if isinstance(item, Rejected)), *bad])
+            spool.add(good)
+            state = {"items": items, "rows": state["rows"] + len(rows), "done": False}
+            spool.note(step, state)
+            spool.commit()
+    spool.note(step, {**state, "done": True})
+    spool.commit()
+
+
+def _batches(items: Iterable[Row | Rejected]) -> Iterator[list[Row | Rejected]]:
+    """Batches that never divide the rows of one annotation."""
+    batch: list[Row | Rejected] = []
+    for item in items:
+        if len(batch) >= _BATCH and (item.file, item.line) != (batch[-1].file, batch[-1].line):
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
+
+
+def _import_merged(spool: Spool, config: BuildConfig, source: SourceConfig, step: str, root: Path) -> int:
+    """Add a source whose rows can only be told from one another together, in one go."""
+    if (done := spool.progress(step)) is not None:
+        return done
+    rows: list[Row] = []
+    for place, path in enumerate(source.paths):
+        items = list(read_source(source, Path(path)))
+        here = [item for item in items if isinstance(item, Row)]
+        spool.reject(item for item in items if isinstance(item, Rejected))
+        spool.note(f"{step}/{place}", {"rows": len(here)})
+        rows.extend(map(_Placer(config, Path(path), root), here))
+    together, conflicts = MERGED[source.format](rows, source)
+    good, bad = check_contents(together)
+    spool.reject([*conflicts, *bad])
+    spool.add(good)
+    merged = len(rows) - len(together) - len(conflicts)
+    spool.note(step, merged)
+    spool.commit()
+    return merged
+
+
+class _Placer:
+    """Gives rows of one file media paths relative to the data set's root, and marks media absent where they are."""
+
+    def __init__(self, config: BuildConfig, path: Path, root: Path) -> None:
+        self._absent = config.media == "absent"
+        self._folder = path.absolute().parent if config.media_root is None else root
+        self._root = root
+        self._placed: dict[tuple[Evidence, ...], tuple[Evidence, ...]] = {}
+
+    def __call__(self, row: Row) -> Row:
+        evidence = row.pair.evidence
+        try:
+            placed = self._placed.get(evidence)
+        except TypeError:  # a value of the wrong type, which the check of contents will name
+            return row
+        if placed is None:
+            if len(self._placed) >= _CACHED_PLACES:
+                self._placed.clear()
+            placed = self._placed[evidence] = tuple(self._place(part) for part in evidence)
+        if placed == evidence:
+            return row
+        return dataclasses.replace(row, pair=dataclasses.replace(row.pair, evidence=placed))
+
+    def _place(self, part: Evidence) -> Evidence:
+        if not isinstance(part, (VideoSegment, Image)) or not isinstance(part.path, str) or not part.path:
+            return part
+        if isinstance(part, VideoSegment):  # 1 and 1.0 are the same time, and must be the same text
+            part = dataclasses.replace(part, start_s=_seconds(part.start_s), end_s=_seconds(part.end_s))
+        if self._folder != self._root and not os.path.isabs(part.path):
+            part = dataclasses.replace(part, path=os.path.relpath(self._folder / part.path, self._root))
+        return dataclasses.replace(part, absent=True) if self._absent and isinstance(part, VideoSegment) else part
+
+
+def _seconds(value: Any) -> Any:
+    return float(value) if type(value) is int and abs(value) < 2**53 else value
+
+
+def read_source(source: SourceConfig, path: Path) -> Iterator[Row | Rejected]:
+    """The rows of one annotation file in its source's format."""
+    return READERS[source.format](path)
 
 
 def _read_pair_rows(path: Path) -> Iterator[Row | Rejected]:
@@ -81,15 +169,11 @@ def _not_a_pair(item: Record, error: RowError) -> Rejected:
     return reject(item, message, id=name if isinstance(name, str) else None)
 
 
-def _placed(row: Row, folder: Path, root: Path, absent: bool) -> Row:
-    """The row with media paths relative to the data set's media root, and marked absent where media is."""
-
-    def place(evidence: Evidence) -> Evidence:
-        if not isinstance(evidence, (VideoSegment, Image)) or not isinstance(evidence.path, str) or not evidence.path:
-            return evidence
-        if folder != root and not os.path.isabs(evidence.path):
-            evidence = dataclasses.replace(evidence, path=os.path.relpath(folder / evidence.path, root))
-        return dataclasses.replace(evidence, absent=True) if absent and isinstance(evidence, VideoSegment) else evidence
-
-    pair = dataclasses.replace(row.pair, evidence=tuple(place(e) for e in row.pair.evidence))
-    return dataclasses.replace(row, pair=pair)
+READERS: dict[str, Callable[[Path], Iterator[Row | Rejected]]] = {
+    "facts": read_facts,
+    "grounding": read_judgments,
+    "pairs": _read_pair_rows,
+}
+MERGED: dict[str, Callable[[list[Row], SourceConfig], tuple[list[Row], list[Rejected]]]] = {
+    "grounding": lambda rows, source: merge_judgments(rows),
+}

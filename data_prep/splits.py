@@ -6,8 +6,8 @@ groups are never divided. The same groups and seed give the same splits on every
 
 from __future__ import annotations
 
+import bisect
 import hashlib
-import itertools
 from collections.abc import Iterable, Mapping
 
 from .errors import ConfigError
@@ -75,18 +75,28 @@ def _improve(
     wanted: Iterable[Split],
 ) -> None:
     """Move or exchange single groups while that brings the shares nearer to the targets. Changes `chosen`, `filled`."""
+    holders: dict[Split, dict[int, list[str]]] = {split: {} for split in wanted}
+    for group, split in chosen.items():
+        holders[split].setdefault(sizes[group], []).append(group)
     for _ in range(_MAX_IMPROVEMENTS):
-        holders: dict[Split, dict[int, list[str]]] = {split: {} for split in wanted}
-        for group, split in chosen.items():
-            holders[split].setdefault(sizes[group], []).append(group)
         step = _best_step(holders, target, filled)
         if step is None:
             return
         a, b, x, y = step
-        chosen[holders[a][x][0]] = b
+        _hand_over(chosen, holders, x, a, b)
         if y:
-            chosen[holders[b][y][0]] = a
+            _hand_over(chosen, holders, y, b, a)
         filled[a], filled[b] = filled[a] + y - x, filled[b] + x - y
+
+
+def _hand_over(
+    chosen: dict[str, Split], holders: dict[Split, dict[int, list[str]]], size: int, giver: Split, taker: Split
+) -> None:
+    group = holders[giver][size].pop(0)
+    if not holders[giver][size]:
+        del holders[giver][size]
+    holders[taker].setdefault(size, []).append(group)
+    chosen[group] = taker
 
 
 def _best_step(
@@ -98,12 +108,17 @@ def _best_step(
     ways: list[tuple[Split, Split]] = [(a, b) for a in holders for b in holders if a != b]
     for a, b in ways:
         only = sum(map(len, holders[a].values())) == 1  # moving the only group would empty the split
-        for x, y in itertools.product(holders[a], holders[b] if only else [0, *holders[b]]):
-            gain = _miss(a, 0, target, filled) + _miss(b, 0, target, filled)
-            gain -= _miss(a, y - x, target, filled) + _miss(b, x - y, target, filled)
-            if gain > best_gain:
-                best_gain = gain
-                best = a, b, x, y
+        returns = sorted(holders[b] if only else [0, *holders[b]])
+        # the gain is a downward parabola in x - y with its top here, so for each x the best y is a nearest one
+        top = ((filled[a] - target[a]) - (filled[b] - target[b])) / 2
+        for x in holders[a]:
+            at = bisect.bisect_left(returns, x - top)
+            for y in returns[max(at - 1, 0) : at + 1]:
+                gain = _miss(a, 0, target, filled) + _miss(b, 0, target, filled)
+                gain -= _miss(a, y - x, target, filled) + _miss(b, x - y, target, filled)
+                if gain > best_gain:
+                    best_gain = gain
+                    best = a, b, x, y
     return best
 
 

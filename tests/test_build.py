@@ -15,9 +15,9 @@ import pytest
 
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build import main
-from proofreel.data_prep.build_config import BuildConfig, NegativesConfig, SourceConfig, SplitsConfig
+from proofreel.data_prep.build_config import BuildConfig, LeaksConfig, NegativesConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.config import load_config
-from proofreel.data_prep.dataset import read_manifest, read_split, write_pairs
+from proofreel.data_prep.dataset import read_manifest, read_split, shard_name, write_pairs
 from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.manifest import summary
 from proofreel.data_prep.rows import Image, Pair, VideoSegment
@@ -88,7 +88,7 @@ def test_the_manifest_counts_what_is_there(ten):
     pairs = everything(ten)
     assert manifest == read_manifest(ten.output)
     assert manifest["counts"]["all"]["rows"] == len(pairs)
-    assert sum(shard["rows"] for shard in manifest["shards"].values()) == len(pairs)
+    assert sum(shard["rows"] for shards in manifest["shards"].values() for shard in shards) == len(pairs)
     for name, column in (("label", "label"), ("role", "role"), ("origin", "origin"), ("modality", "modality")):
         assert manifest["counts"]["all"][name] == Counter(getattr(p, column) for p in pairs)
     assert manifest["counts"]["train"]["groups"] == len({p.group for p in pairs if p.split == "train"})
@@ -119,7 +119,7 @@ def test_the_bytes_do_not_depend_on_python_s_hash_seed(ten, tmp_path):
             capture_output=True,
             env={"PYTHONHASHSEED": hash_seed, "PATH": "/usr/bin:/bin"},
         )
-        shards.append((tmp_path / f"h{hash_seed}" / "train.parquet").read_bytes())
+        shards.append((tmp_path / f"h{hash_seed}" / shard_name("train")).read_bytes())
     assert shards[0] == shards[1]
 
 
@@ -253,12 +253,15 @@ def test_images_are_opened_too(tmp_path):
     assert [pair.id for pair in read_split(config.output, "train")] == ["good"]
 
 
-def test_one_video_in_two_splits_is_warned_of(ten):
+def test_one_video_fixed_into_two_splits_is_refused_or_where_allowed_warned_of(ten):
     shared = [
         annotation(i, video="same.mp4", id=f"a{i}", group=f"g{i}", split=split)
         for i, split in ((0, "train"), (1, "test"))
     ]
-    manifest = build(with_annotations(ten, *shared, *(annotation(i) for i in range(2, 10))))
+    with_annotations(ten, *shared, *(annotation(i) for i in range(2, 10)))
+    with pytest.raises(RowError, match=r"media file 'same.mp4': 'g0' \(.*:1\) in train, 'g1' \(.*:2\) in test"):
+        build(ten, skip_invalid=True)
+    manifest = build(dataclasses.replace(ten, leaks=LeaksConfig(media="allow")))
     assert manifest["media_in_several_splits"] == ["same.mp4"]
     assert "1 media files are in several splits, e.g. same.mp4" in summary(manifest, Path("x"))
 

@@ -13,7 +13,7 @@ from conftest import ROOT, sft_arguments
 from safetensors.torch import load_file
 
 from proofreel import VideoSegment
-from proofreel.data_prep.dataset import read_split, sha256_of, write_pairs
+from proofreel.data_prep.dataset import read_split, sha256_of, shard_name, write_pairs
 from proofreel.data_prep.errors import ConfigError, MediaError, RowError
 from proofreel.models.directory import read_directory
 from proofreel.models.verifier import Verifier
@@ -167,9 +167,10 @@ def damaged(colour_dataset, tmp_path, change):
     """A copy of the data set whose first training row is changed."""
     folder = shutil.copytree(colour_dataset, tmp_path / "data")
     first, *rest = read_split(colour_dataset, "train")
-    write_pairs(folder / "train.parquet", [change(first), *rest])
+    shard = folder / shard_name("train")
+    write_pairs(shard, [change(first), *rest])
     manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["shards"]["train"]["sha256"] = sha256_of(folder / "train.parquet")
+    manifest["shards"]["train"][0]["sha256"] = sha256_of(shard)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder, first.id
 

@@ -1,0 +1,228 @@
+"""The rows of a build on disk while it is being made: bounded memory, and a killed build goes on where it was.
+
+One SQLite file in the build's working folder. Rows are numbered in the order they arrive; evidence is stored once and
+rows point at it. Every change is committed together with the record of how far the build has come (`progress`), so
+that what is in the file after a kill is always a state the build itself would have passed through.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .negatives import normal_claim
+from .records import Rejected, Row
+from .rows import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_to_dict
+
+KEPT, REJECTED, REPEATED, NOT_ASKED, LEFT_OUT = range(5)
+"""Why a row is not in the data set (`rows.out`); 0 for a row that is."""
+
+_PAIR_COLUMNS = (
+    "id, claim, context, label, soft_label, split, grp, role, origin, modality, weight, teacher_margin, meta"
+)
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS progress (step TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS evidence (e INTEGER PRIMARY KEY, digest BLOB UNIQUE, json TEXT);
+CREATE TABLE IF NOT EXISTS media (path TEXT, e INTEGER, part TEXT, PRIMARY KEY (path, e, part)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, sha256 TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rejected (number INTEGER PRIMARY KEY, json TEXT);
+CREATE TABLE IF NOT EXISTS groups (name TEXT PRIMARY KEY, split TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS rows (
+    n INTEGER PRIMARY KEY, claim_key BLOB, e INTEGER, out INTEGER, file INTEGER, line INTEGER, record TEXT,
+    id TEXT, claim TEXT, context TEXT, label TEXT, soft_label REAL, split TEXT, grp TEXT, role TEXT, origin TEXT,
+    modality TEXT, weight REAL, teacher_margin REAL, meta TEXT);
+"""
+_INDEXES = """
+CREATE INDEX IF NOT EXISTS rows_claim ON rows (claim_key, e);
+CREATE INDEX IF NOT EXISTS rows_evidence ON rows (e, n);
+"""
+_INSERT = "INSERT INTO rows VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_CACHED_EVIDENCE = 20_000
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A row of the spool: its number, its evidence's number, and the pair with where it came from."""
+
+    n: int
+    e: int
+    row: Row
+
+
+def claim_key(claim: str) -> bytes:
+    """Equal for claims that count as the same sentence."""
+    return hashlib.blake2b(normal_claim(claim).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def evidence_json(evidence: tuple[Evidence, ...]) -> str:
+    """The text in which evidence is stored, in the spool and in shards."""
+    return json.dumps([evidence_to_dict(e) for e in evidence], ensure_ascii=False, allow_nan=False)
+
+
+class Spool:
+    """The working file of one build. `digest` says what is being built: a file of another build is begun anew."""
+
+    def __init__(self, path: Path, digest: str) -> None:
+        self.path = path
+        if path.exists() and not self._is_of(digest):
+            for file in path.parent.glob(f"{path.name}*"):
+                file.unlink()
+        self.db = self._connect()
+        self.db.executescript(_SCHEMA)
+        self._files: dict[str, int] = {}
+        self._known: dict[tuple[Evidence, ...], int] = {}
+        self._meta: tuple[Any, str] = (None, "null")
+        self._last = self.value("SELECT MAX(n) FROM rows") or 0
+        self.note("digest", digest)
+        self.commit()
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA cache_size = -65536")
+        return db
+
+    def _is_of(self, digest: str) -> bool:
+        try:
+            with sqlite3.connect(self.path) as db:
+                found = db.execute("SELECT value FROM progress WHERE step = 'digest'").fetchone()
+            return found == (json.dumps(digest),)
+        except sqlite3.DatabaseError:
+            return False
+
+    def close(self) -> None:
+        """Close the file; it may be opened again."""
+        self.db.close()
+
+    def commit(self) -> None:
+        """Make everything since the last commit, progress included, survive a kill."""
+        self.db.commit()
+
+    def progress(self, step: str) -> Any:
+        """What was noted of a step, None if nothing."""
+        found = self.db.execute("SELECT value FROM progress WHERE step = ?", (step,)).fetchone()
+        return None if found is None else json.loads(found[0])
+
+    def note(self, step: str, value: Any) -> None:
+        """Note how far a step has come; valid from the next commit."""
+        self.db.execute("INSERT OR REPLACE INTO progress VALUES (?, ?)", (step, json.dumps(value)))
+
+    def value(self, query: str, parameters: Sequence[Any] = ()) -> Any:
+        """The one value a query gives."""
+        return self.db.execute(query, parameters).fetchone()[0]
+
+    def index(self) -> None:
+        """Build the indexes that everything after the import needs (faster than keeping them while importing)."""
+        self.db.executescript(_INDEXES)
+
+    def reader(self) -> sqlite3.Connection:
+        """A second connection that sees the state of now while this one goes on writing."""
+        return sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
+
+    def add(self, rows: Iterable[Row]) -> int:
+        """Append rows; returns how many."""
+        values = [self._values(row) for row in rows]
+        self.db.executemany(_INSERT, values)
+        return len(values)
+
+    def add_new(self, rows: Iterable[Row]) -> int:
+        """Append the rows whose claim is not yet asked of their evidence; returns how many. Needs the indexes."""
+        known = "SELECT 1 FROM rows WHERE claim_key = ? AND e = ? LIMIT 1"
+        before = self._last
+        for row in rows:
+            values = self._values(row)
+            if self.db.execute(known, (values[1], values[2])).fetchone() is None:
+                self.db.execute(_INSERT, values)
+            else:
+                self._last -= 1
+        return self._last - before
+
+    def _values(self, row: Row) -> tuple[Any, ...]:
+        pair = row.pair
+        if pair.meta is not self._meta[0]:
+            self._meta = (pair.meta, json.dumps(pair.meta, ensure_ascii=False, allow_nan=False))
+        self._last += 1
+        return (
+            *(self._last, claim_key(pair.claim), self.evidence_number(pair.evidence), KEPT),
+            *(self._file_number(row.file), row.line, row.record),
+            *(pair.id, pair.claim, pair.context, pair.label, pair.soft_label, pair.split, pair.group, pair.role),
+            *(pair.origin, pair.modality, pair.weight, pair.teacher_margin, self._meta[1]),
+        )
+
+    def evidence_number(self, evidence: tuple[Evidence, ...]) -> int:
+        """The number of a piece of evidence, stored if it is new."""
+        number = self._known.get(evidence)
+        if number is None:
+            if len(self._known) >= _CACHED_EVIDENCE:
+                self._known.clear()
+            number = self._known[evidence] = self._store(evidence)
+        return number
+
+    def _store(self, evidence: tuple[Evidence, ...]) -> int:
+        text = evidence_json(evidence)
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        found = self.db.execute("SELECT e FROM evidence WHERE digest = ?", (digest,)).fetchone()
+        if found is not None:
+            return found[0]
+        number = self.db.execute("INSERT INTO evidence (digest, json) VALUES (?, ?)", (digest, text)).lastrowid
+        assert number is not None
+        for part in evidence:
+            if isinstance(part, (VideoSegment, Image)):
+                entry = (part.path, number, json.dumps(evidence_to_dict(part), ensure_ascii=False))
+                self.db.execute("INSERT OR IGNORE INTO media VALUES (?, ?, ?)", entry)
+        return number
+
+    def _file_number(self, file: str) -> int:
+        if file not in self._files:
+            self._files = {**(self.progress("files") or {})}
+            self._files.setdefault(file, len(self._files))
+            self.note("files", self._files)
+        return self._files[file]
+
+    def reject(self, items: Iterable[Rejected]) -> None:
+        """Keep what cannot be used, for the list at the end."""
+        rows = [(json.dumps(vars(item)),) for item in items]
+        self.db.executemany("INSERT INTO rejected (json) VALUES (?)", rows)
+
+    def rejected(self) -> list[Rejected]:
+        """Everything rejected so far, by file and line."""
+        found = [Rejected(**json.loads(text)) for (text,) in self.db.execute("SELECT json FROM rejected")]
+        return sorted(found, key=lambda item: (item.file, item.line or 0))
+
+    def take_out(self, numbers: Iterable[int], why: int) -> None:
+        """Mark rows as not part of the data set."""
+        self.db.executemany("UPDATE rows SET out = ? WHERE n = ?", ((why, n) for n in numbers))
+
+    def rows(
+        self, where: str, parameters: Sequence[Any] = (), order: str = "r.n", db: sqlite3.Connection | None = None
+    ) -> Iterator[Stored]:
+        """Rows (alias `r`) that satisfy an SQL condition, as pairs, each with the split of its group (alias `g`)."""
+        names = {number: file for file, number in (self.progress("files") or {}).items()}
+        columns = ", ".join(f"r.{name.strip()}" for name in _PAIR_COLUMNS.split(","))
+        query = f"""SELECT r.n, r.e, r.file, r.line, r.record, v.json, COALESCE(g.split, r.split), {columns}
+            FROM rows r JOIN evidence v ON v.e = r.e LEFT JOIN groups g ON g.name = r.grp
+            WHERE {where} ORDER BY {order}"""
+        last_e, evidence = -1, ()
+        for n, e, file, line, record, text, split, *values in (db or self.db).execute(query, parameters):
+            if e != last_e:
+                last_e, evidence = e, evidence_of(text)
+            yield Stored(n, e, Row(_pair(values, split, evidence), names[file], line, record))
+
+
+def evidence_of(text: str) -> tuple[Evidence, ...]:
+    """The evidence that `evidence_json` wrote."""
+    return tuple(evidence_from_dict(part) for part in json.loads(text))
+
+
+def _pair(values: Sequence[Any], split: Any, evidence: tuple[Evidence, ...]) -> Pair:
+    name, claim, context, label, soft_label, _, group, role, origin, modality, weight, margin, meta = values
+    return Pair(
+        *(name, claim, evidence, label, context, soft_label, split, group, role, origin, modality, weight, margin),
+        meta=json.loads(meta) if meta != "{}" else {},
+    )
