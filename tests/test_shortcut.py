@@ -1,0 +1,238 @@
+"""The claim-only probe finds what text gives away, finds nothing where there is nothing, and never crashes."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import hstack
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import StratifiedGroupKFold
+
+from proofreel.data_prep.errors import RowError
+from proofreel.data_prep.importers.facts import read_facts
+from proofreel.data_prep.importers.grounding import merge_judgments, read_judgments
+from proofreel.data_prep.records import Row
+from proofreel.data_prep.rows import Pair
+from proofreel.data_prep.shortcut import ShortcutReport, claim_only_probe, shortcut_table
+
+WORDS = [f"{a}{b}" for a in ("cut", "boil", "fry", "peel", "stir", "wash") for b in ("er", "ing", "ed", "s", "able")]
+
+
+def drawn(n: int = 600, n_groups: int = 60, tell: str = "", seed: int = 0) -> dict[str, Any]:
+    """Columns of a made-up data set; `tell` is a word that only negatives carry."""
+    rng = np.random.default_rng(seed)
+    supported = rng.random(n) < 0.5
+    claims = [" ".join(rng.choice(WORDS, 5)) + ("" if s or not tell else f" {tell}") + "." for s in supported]
+    return {
+        "claims": claims,
+        "labels": ["supported" if s else ("refuted", "not_enough")[i % 2] for i, s in enumerate(supported)],
+        "groups": [f"video {g}" for g in rng.integers(0, n_groups, n)],
+        "roles": [("Action", "Object")[i % 2] for i in range(n)],
+        "origins": ["annotated" if s else ("altered", "swapped")[i % 3 == 0] for i, s in enumerate(supported)],
+    }
+
+
+def without_rows(columns, keep):
+    return {name: [v for v, k in zip(column, keep, strict=True) if k] for name, column in columns.items()}
+
+
+def by_hand(columns, seed):
+    """The same probe, spelled out."""
+    y = np.array([label == "supported" for label in columns["labels"]])
+    words = TfidfVectorizer(ngram_range=(1, 2), token_pattern=r"(?u)\b\w+\b", min_df=2)
+    parts = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), min_df=2)
+    x = hstack([words.fit_transform(columns["claims"]), parts.fit_transform(columns["claims"])]).tocsr()
+    scores = np.full(len(y), np.nan)
+    for train, test in StratifiedGroupKFold(5, shuffle=True, random_state=seed).split(x, y, columns["groups"]):
+        assert not {columns["groups"][i] for i in train} & {columns["groups"][i] for i in test}
+        model = LogisticRegression(class_weight="balanced", max_iter=1000).fit(x[train], y[train])
+        scores[test] = model.decision_function(x[test])
+    return y, scores
+
+
+@pytest.mark.parametrize("tell", ["", "not"])
+def test_the_aucs_are_those_of_the_same_probe_spelled_out_by_hand(tell):
+    columns = drawn(tell=tell)
+    report = claim_only_probe(**columns, seed=3)
+    y, scores = by_hand(columns, seed=3)
+    assert report.overall.value == pytest.approx(roc_auc_score(y, scores), abs=2e-3)
+    for role in ("Action", "Object"):
+        part = np.array(columns["roles"]) == role
+        assert report.roles[role].value == pytest.approx(roc_auc_score(y[part], scores[part]), abs=2e-3)
+        assert (report.roles[role].rows, report.roles[role].supported) == (part.sum(), y[part].sum())
+    for origin in ("altered", "swapped"):
+        part = y | (np.array(columns["origins"]) == origin)
+        assert report.origins[origin].value == pytest.approx(roc_auc_score(y[part], scores[part]), abs=2e-3)
+    assert set(report.origins) == {"altered", "swapped"}, "an origin without negatives has nothing to tell apart"
+
+
+def test_a_word_that_only_negatives_carry_is_found_and_named():
+    report = claim_only_probe(**drawn(tell="never"), seed=0)
+    assert report.overall.value == pytest.approx(1.0, abs=1e-3)
+    assert len(report.warnings) == 5
+    worst = report.words[0]
+    assert "never" in worst.text
+    assert worst.weight < 0
+    assert (worst.supported, worst.rest > 100) == (0, True)
+    assert "never" in shortcut_table(report)
+    assert "warning" in shortcut_table(report)
+
+
+def test_clean_claims_give_chance_and_no_warning():
+    values = [claim_only_probe(**drawn(seed=seed), seed=seed).overall.value for seed in range(4)]
+    assert np.mean([v or 0 for v in values]) == pytest.approx(0.5, abs=0.04)
+    report = claim_only_probe(**drawn(n=3000, n_groups=300), seed=0)
+    assert report.warnings == []
+    assert "warning" not in shortcut_table(report)
+
+
+def test_only_the_leaking_origin_is_warned_about():
+    columns = drawn(n=1500)
+    columns["claims"] = [
+        c + (" instead" if o == "altered" else "") for c, o in zip(columns["claims"], columns["origins"], strict=True)
+    ]
+    report = claim_only_probe(**columns, seed=0)
+    assert (report.origins["altered"].value or 0) > 0.95
+    assert (report.origins["swapped"].value or 1) < 0.6
+    assert any("origin altered" in line for line in report.warnings)
+    assert not any("origin swapped" in line for line in report.warnings)
+
+
+def test_sentences_that_recur_with_their_label_in_other_groups_are_caught():
+    rng = np.random.default_rng(0)
+    sentences = [" ".join(rng.choice(WORDS, 4)) for _ in range(40)]
+    chosen = rng.integers(0, 40, 800)
+    columns: dict[str, Any] = {
+        "claims": [sentences[i] for i in chosen],
+        "labels": ["supported" if i % 2 else "refuted" for i in chosen],
+        "groups": [f"g{i // 8}" for i in range(800)],
+    }
+    report = claim_only_probe(**columns, roles=["r"] * 800, origins=["o"] * 800, seed=0)
+    assert (report.overall.value or 0) > 0.9
+
+
+def test_balanced_swaps_fall_below_chance_and_are_not_called_a_leak():
+    rng = np.random.default_rng(0)
+    sentences = [f"{a} {b} {c}." for a in WORDS[:10] for b in WORDS[10:20] for c in WORDS[20:24]]
+    columns: dict[str, Any] = {
+        "claims": [s for s in sentences for _ in range(2)],
+        "labels": ["supported", "refuted"] * len(sentences),
+        "groups": [f"g{g}" for g in rng.integers(0, 80, 2 * len(sentences))],
+        "roles": ["Action"] * (2 * len(sentences)),
+        "origins": ["annotated", "swapped_evidence"] * len(sentences),
+    }
+    report = claim_only_probe(**columns, seed=0)
+    assert (report.overall.value or 1) < 0.45
+    assert report.warnings == []
+    assert "no leak" in shortcut_table(report)
+
+
+def test_the_same_input_gives_the_same_report_and_another_seed_another():
+    columns = drawn()
+    first = claim_only_probe(**columns, seed=1)
+    assert claim_only_probe(**columns, seed=1) == first
+    assert claim_only_probe(**columns, seed=2).overall != first.overall
+
+
+def test_a_sample_keeps_the_share_of_supported_rows_and_counts_all():
+    columns = drawn(n=900)
+    supported = columns["labels"].count("supported")
+    report = claim_only_probe(**columns, seed=0, max_rows=300)
+    assert (report.rows, report.overall.rows) == (900, 300)
+    assert report.overall.supported == round(300 * supported / 900)
+    assert sum(part.rows for part in report.roles.values()) == 300
+
+
+def test_rows_without_a_label_are_left_out_and_counted():
+    columns = drawn(n=200)
+    columns["labels"][:50] = [None] * 50
+    report = claim_only_probe(**columns, seed=0)
+    assert (report.rows, report.unlabelled, report.overall.rows) == (150, 50, 150)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda c: {name: [] for name in c}, "no labelled rows"),
+        (lambda c: {**c, "labels": [None] * 40}, "no labelled rows"),
+        (lambda c: {**c, "labels": ["supported"] * 40}, "all rows are supported"),
+        (lambda c: {**c, "labels": ["refuted", "not_enough"] * 20}, "all rows are not supported"),
+        (lambda c: {**c, "groups": ["one"] * 40}, "only one group"),
+        (lambda c: {**c, "labels": ["supported", *["refuted"] * 39]}, "single row"),
+        (lambda c: {**c, "claims": [chr(0x4E00 + i) for i in range(40)]}, "occurs twice"),
+        (
+            lambda c: {
+                **c,
+                "groups": [f"g{label == 'supported'}" for label in c["labels"]],
+            },
+            "only one label is left",
+        ),
+    ],
+)
+def test_what_cannot_be_probed_has_a_reason_instead_of_a_value(change, reason):
+    report = claim_only_probe(**change(drawn(n=40, n_groups=10)), seed=0)
+    assert report.overall.value is None
+    assert reason in (report.overall.reason or "")
+    assert report.folds == 0
+    assert reason in shortcut_table(report)
+    json.dumps(report.as_dict(), allow_nan=False)
+
+
+def test_a_role_with_one_label_has_a_reason_and_the_others_a_value():
+    columns = drawn(n=200)
+    columns["roles"] = ["Tool" if label == "supported" else "Action" for label in columns["labels"]]
+    columns["roles"][:40] = ["Object"] * 40
+    report = claim_only_probe(**columns, seed=0)
+    assert (report.roles["Tool"].value, report.roles["Tool"].reason) == (None, "no negatives")
+    assert report.roles["Action"].reason == "no supported rows"
+    assert report.roles["Object"].value is not None
+
+
+def test_few_rows_of_a_label_are_called_uncertain():
+    columns = drawn(n=200, tell="never")
+    columns["roles"] = ["rare" if i < 8 else "common" for i in range(200)]
+    assert any("uncertain" in line for line in claim_only_probe(**columns, seed=0).warnings)
+
+
+@pytest.mark.parametrize(("n", "n_groups"), [(4, 4), (6, 2), (9, 3)])
+def test_a_handful_of_rows_is_no_error(n, n_groups):
+    columns = drawn(n=n, n_groups=n_groups)
+    columns["labels"] = ["supported" if i % 2 else "refuted" for i in range(n)]
+    assert isinstance(claim_only_probe(**columns, seed=0), ShortcutReport)
+
+
+def test_columns_of_different_lengths_are_refused():
+    columns = drawn(n=10)
+    with pytest.raises(RowError, match="equally long"):
+        claim_only_probe(**{**columns, "roles": []}, seed=0)
+
+
+def test_the_plain_form_survives_json_unchanged():
+    plain = claim_only_probe(**drawn(tell="never"), seed=0).as_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["overall"].keys() == {"value", "rows", "supported", "reason"}
+    assert plain["words"][0].keys() == {"text", "weight", "supported", "rest"}
+
+
+def columns_of(pairs: Sequence[Pair]) -> dict[str, Any]:
+    return {
+        "claims": [p.claim for p in pairs],
+        "labels": [p.label for p in pairs],
+        "groups": [p.group for p in pairs],
+        "roles": [p.role for p in pairs],
+        "origins": [p.origin for p in pairs],
+    }
+
+
+def test_real_judgments_and_facts_can_be_probed(shared_data):
+    files = sorted((shared_data / "mirage/grounding_judgments").glob("*.csv"))
+    rows = [row for file in files for row in read_judgments(file) if isinstance(row, Row)]
+    judged = claim_only_probe(**columns_of([row.pair for row in merge_judgments(rows)[0]]), seed=0)
+    assert judged.overall.rows > 8_000
+    assert judged.overall.value is not None
+    facts = [r.pair for r in read_facts(shared_data / "video-clips/annotations.json") if isinstance(r, Row)]
+    assert claim_only_probe(**columns_of(facts), seed=0).overall.value is not None
