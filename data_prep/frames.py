@@ -1,10 +1,16 @@
-"""Frames of a video segment, chosen by time, with the times at which they are really shown; and still images."""
+"""Frames of a video segment, chosen by time, at the size the network sees, with their real times; and still images.
+
+The pixel budget is part of the reader: a long clip in high definition never travels at full size, and what is read can
+be kept (see `frame_cache`). Size and filter are those of the backbone's own processor (Qwen2-VL's), which then finds
+nothing left to resize.
+"""
 
 from __future__ import annotations
 
 import math
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +18,14 @@ from PIL import Image as PILImage
 from PIL import ImageOps
 
 from .errors import ConfigError, MediaError
-from .media import PacketIndex, check_segment, packet_index, probe
+from .media import PacketIndex, check_segment, packet_index, probe, regular_file
 from .readers import read_with_decord, read_with_pyav
 from .rows import VideoSegment, media_path, span_problems
+
+SIDE_STEP = 28
+"""Frames are a multiple of this many pixels high and wide: the backbone merges 2 x 2 patches of 14 pixels."""
+
+MAX_ASPECT = 200  # the backbone's processor refuses longer strips
 
 _EPSILON_S = 1e-6  # finer than any container's clock, coarser than the rounding of seconds
 
@@ -26,7 +37,7 @@ class FrameSampling:
     Attributes:
         fps: frames asked for per second of the span.
         min_frames, max_frames: bounds on their number; even, as the backbone merges frames in pairs.
-        min_pixels, max_pixels: bounds on the size of one frame, for the backbone's own resize.
+        min_pixels, max_pixels: bounds on the size of one frame (see `target_size`).
     """
 
     fps: float = 2.0
@@ -55,7 +66,7 @@ class Frames:
     """Decoded frames of one segment.
 
     Attributes:
-        pixels_FHWC: uint8 RGB, upright, at full resolution.
+        pixels_FHWC: uint8 RGB, upright; `read_frames` gives them at the size the network sees.
         times_s: float64 (F,), when each frame is first shown, in seconds from the first frame of the file. Never
             decreasing; equal where a span has fewer frames than were asked for.
         reader: "decord" or "pyav".
@@ -80,8 +91,40 @@ def frame_times(start_s: float, end_s: float, sampling: FrameSampling) -> np.nda
     return start_s + (np.arange(n_frames) + 0.5) * ((end_s - start_s) / n_frames)
 
 
+def target_size(height: int, width: int, sampling: FrameSampling, where: str = "picture") -> tuple[int, int]:
+    """(height, width) at which the network sees a picture: multiples of `SIDE_STEP` within the pixel budget.
+
+    The rule is that of the Qwen2-VL processor, number for number: each side to the nearest multiple; if that is too
+    many pixels, both sides shrunk to the budget and rounded down; if too few, enlarged and rounded up. A budget
+    narrower than one step can be missed by less than a step, so the rule must be applied only once.
+
+    Raises:
+        MediaError: one side is more than 200 times the other; `where` opens the message.
+    """
+    if max(height, width) > MAX_ASPECT * min(height, width):
+        got = f"{width} x {height} pixels"
+        raise MediaError(f"{where}: too long and thin, got {got}; crop it to at most {MAX_ASPECT}:1")
+    sides = [SIDE_STEP * round(side / SIDE_STEP) for side in (height, width)]
+    if math.prod(sides) > sampling.max_pixels:
+        shrink = math.sqrt(height * width / sampling.max_pixels)
+        sides = [SIDE_STEP * max(1, math.floor(side / shrink / SIDE_STEP)) for side in (height, width)]
+    elif math.prod(sides) < sampling.min_pixels:
+        enlarge = math.sqrt(sampling.min_pixels / (height * width))
+        sides = [SIDE_STEP * math.ceil(side * enlarge / SIDE_STEP) for side in (height, width)]
+    return sides[0], sides[1]
+
+
+def fit_pixels(pixels_HWC: np.ndarray, sampling: FrameSampling, where: str = "picture") -> np.ndarray:
+    """A uint8 RGB picture at its `target_size`: bicubic, antialiased. A picture of that size is returned as it is."""
+    height, width = target_size(*pixels_HWC.shape[:2], sampling, where)
+    if pixels_HWC.shape[:2] == (height, width):
+        return pixels_HWC
+    picture = PILImage.fromarray(np.ascontiguousarray(pixels_HWC))
+    return np.array(picture.resize((width, height), PILImage.Resampling.BICUBIC))
+
+
 def read_frames(segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None = None) -> Frames:
-    """The frames on the screen at `frame_times` of the segment.
+    """The frames on the screen at `frame_times` of the segment, each at its `target_size`.
 
     A frame that appeared before the span began is not used while another appears inside it, so all returned times lie
     in [start_s, end_s]; only in a span during which the picture never changes is the one frame shown returned, with
@@ -102,9 +145,10 @@ def read_frames(segment: VideoSegment, sampling: FrameSampling, media_root: str 
     index = packet_index(file)
     shown_F = _shown_at(frame_times(segment.start_s, end_s, sampling), segment.start_s, end_s, index, file)
     distinct, place_F = np.unique(shown_F, return_inverse=True)
-    pixels, reader = read_with_decord(file, index, distinct.tolist()), "decord"
+    fit = partial(fit_pixels, sampling=sampling, where=file)
+    pixels, reader = read_with_decord(file, index, distinct.tolist(), fit), "decord"
     if pixels is None:
-        pixels, reader = read_with_pyav(file, index, distinct.tolist()), "pyav"
+        pixels, reader = read_with_pyav(file, index, distinct.tolist(), fit), "pyav"
     return Frames(pixels if len(distinct) == len(shown_F) else pixels[place_F], index.times_s[shown_F], reader)
 
 
@@ -126,12 +170,13 @@ def _shown_at(times_F: np.ndarray, start_s: float, end_s: float, index: PacketIn
 def read_image(path: str | Path, media_root: str | Path | None = None) -> np.ndarray:
     """A still image as uint8 RGB (H, W, 3), upright, transparency over white; the first picture of an animation.
 
+    At full size: `fit_pixels` brings it to the size the network sees.
+
     Raises:
         MediaError: the file is missing, not an image, cut short, absurdly large, or not of 8 bits per channel.
     """
     file = media_path(str(path), media_root)
-    if not file.is_file():
-        raise MediaError(f"{file}: no such image; check the path and the media root")
+    regular_file(file)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", PILImage.DecompressionBombWarning)
@@ -151,4 +196,4 @@ def read_image(path: str | Path, media_root: str | Path | None = None) -> np.nda
     if upright.has_transparency_data:
         rgba = upright.convert("RGBA")
         upright = PILImage.alpha_composite(PILImage.new("RGBA", rgba.size, "white"), rgba)
-    return np.asarray(upright.convert("RGB"))
+    return np.array(upright.convert("RGB"))

@@ -7,6 +7,8 @@ believed (see `readers`).
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +27,14 @@ from .rows import VideoSegment, media_path, span_problems
 EXACT_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 """Containers that store presentation times and an index of keyframes: headers and seeks are exact in these only."""
 
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
 
 @dataclass(frozen=True)
 class MediaInfo:
@@ -37,6 +47,7 @@ class MediaInfo:
         width, height: pixels of a frame as shown, after any rotation the file asks for.
         codec: FFmpeg's name of the video codec.
         n_frames: number of frames, None if the container does not say.
+        container: FFmpeg's name of the format.
     """
 
     path: str
@@ -46,6 +57,7 @@ class MediaInfo:
     height: int
     codec: str
     n_frames: int | None
+    container: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,21 +159,37 @@ def _video_stream(container: Any) -> Any | None:
     return best if best in moving else next(iter(moving), None)
 
 
-def _stamp(file: Path) -> tuple[int, int]:
-    """Identifies a file's content cheaply, so that what was learned of it can be kept."""
-    if not file.is_file():
-        raise MediaError(f"{file}: no such file; check the path and the media root")
-    stat = file.stat()
-    if stat.st_size == 0:
+def regular_file(file: Path) -> os.stat_result:
+    """The status of a media file that holds something, known without opening it: a pipe would hang its opener.
+
+    Raises:
+        MediaError: it is missing, a folder, a pipe, socket or device, or empty.
+    """
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MediaError(f"{file}: no such file; check the path and the media root") from error
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise MediaError(f"{file}: cannot be looked at, got {_reason(error)}; check the path") from error
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
+        raise MediaError(f"{file}: not a regular file, got {kind}; give the media file itself")
+    if status.st_size == 0:
         raise MediaError(f"{file}: file is empty, got 0 bytes; download it again")
-    return stat.st_mtime_ns, stat.st_size
+    return status
+
+
+def _stamp(file: Path) -> tuple[int, int, int]:
+    """Identifies a file's content cheaply, so that what was learned of it can be kept."""
+    status = regular_file(file)
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 @lru_cache(maxsize=256)
-def _probe(path: str, stamp: tuple[int, int]) -> MediaInfo:
+def _probe(path: str, stamp: tuple[int, int, int]) -> MediaInfo:
     with open_video(path) as (container, stream):
         duration_s, rate = _header_duration(container, stream), stream.average_rate
-        codec, n_frames = stream.codec_context.codec.name, stream.frames or None
+        codec, n_frames, name = stream.codec_context.codec.name, stream.frames or None, container.format.name
         frame = _first_frame(path, container, stream)
     if duration_s is None or not rate:
         index = packet_index(path)
@@ -171,7 +199,7 @@ def _probe(path: str, stamp: tuple[int, int]) -> MediaInfo:
         raise MediaError(f"{path}: video has no duration, got {duration_s} s; re-encode it")
     sideways = frame.rotation % 180 != 0
     width, height = (frame.height, frame.width) if sideways else (frame.width, frame.height)
-    return MediaInfo(path, duration_s, float(rate), width, height, codec, n_frames)
+    return MediaInfo(path, duration_s, float(rate), width, height, codec, n_frames, name)
 
 
 def _first_frame(path: str, container: Any, stream: Any) -> Any:
@@ -202,7 +230,7 @@ def _header_duration(container: Any, stream: Any) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def _packet_index(path: str, stamp: tuple[int, int]) -> PacketIndex:
+def _packet_index(path: str, stamp: tuple[int, int, int]) -> PacketIndex:
     with open_video(path) as (container, stream):
         packets = list(_packets(container, stream))
         tick_s = float(stream.time_base)

@@ -12,11 +12,13 @@ been seen to return frames of another time, without an error, from
 So decord is used only where the packet index shows that its counting is sound (`PacketIndex.jumps_exactly`) and where
 its own table of times agrees with the index. Everything else, and everything decord fails at, is read with PyAV, which
 names each frame by its timestamp: a frame is the wanted one or it is not returned.
+
+Frames are fitted (brought to the size wanted) while decoding goes on: a clip never lies in memory at full size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import av.error
@@ -25,9 +27,19 @@ import numpy as np
 from .errors import MediaError
 from .media import PacketIndex, open_video
 
+Fit = Callable[[np.ndarray], np.ndarray]
+"""From a decoded frame, uint8 (H, W, 3), to what is kept of it."""
 
-def read_with_decord(path: str, index: PacketIndex, wanted: Sequence[int]) -> np.ndarray | None:
-    """Frames number `wanted` (sorted, distinct) as uint8 (F, H, W, 3), or None where decord cannot be believed.
+_Found = dict[int, tuple[tuple[int, ...], np.ndarray]]  # number of a frame -> its decoded shape, what is kept of it
+_AT_ONCE = 8  # frames that decord decodes before they are fitted
+
+
+def _whole(pixels_HWC: np.ndarray) -> np.ndarray:
+    return pixels_HWC
+
+
+def read_with_decord(path: str, index: PacketIndex, wanted: Sequence[int], fit: Fit = _whole) -> np.ndarray | None:
+    """Frames number `wanted` (sorted, distinct), fitted, as uint8 (F, H, W, 3); None where decord cannot be believed.
 
     The reader lives inside this call: one that crosses a fork deadlocks (dmlc/decord issue 294).
     """
@@ -42,10 +54,10 @@ def read_with_decord(path: str, index: PacketIndex, wanted: Sequence[int]) -> np
         reader = decord.VideoReader(path, num_threads=1)
         if not _same_times(reader, index):
             return None
-        frames_FHWC = reader.get_batch(list(wanted)).asnumpy()
+        batches = (reader.get_batch(list(wanted[i : i + _AT_ONCE])) for i in range(0, len(wanted), _AT_ONCE))
+        return np.stack([fit(frame_HWC) for batch in batches for frame_HWC in batch.asnumpy()])
     except (decord.DECORDError, RuntimeError):
         return None
-    return frames_FHWC
 
 
 def _same_times(reader: Any, index: PacketIndex) -> bool:
@@ -58,25 +70,24 @@ def _same_times(reader: Any, index: PacketIndex) -> bool:
     return bool(np.abs(times_s - times_s[0] - index.times_s).max() < tolerance_s)
 
 
-def read_with_pyav(path: str, index: PacketIndex, wanted: Sequence[int]) -> np.ndarray:
-    """Frames number `wanted` (sorted, distinct) as uint8 (F, H, W, 3), decoding from the keyframe before each.
+def read_with_pyav(path: str, index: PacketIndex, wanted: Sequence[int], fit: Fit = _whole) -> np.ndarray:
+    """Frames number `wanted` (sorted, distinct), fitted, as uint8 (F, H, W, 3), decoding from the keyframe before each.
 
     Raises:
         MediaError: a wanted frame cannot be decoded; names the file, the wanted time and the last time decoded.
     """
     runs = [list(wanted)] if index.timed_by_rank else _runs(index, wanted)
     try:
-        found = _read_runs(path, index, runs, seek=not index.timed_by_rank)
+        found = _read_runs(path, index, runs, fit, seek=not index.timed_by_rank)
     except MediaError:
         if index.timed_by_rank or index.jumps_exactly:
             raise
         # the jump may have gone astray: what it missed is still found by decoding from the start
-        found = _read_runs(path, index, [list(wanted)], seek=False)
-    frames = [found[i] for i in wanted]
-    sizes = {frame.shape for frame in frames}
+        found = _read_runs(path, index, [list(wanted)], fit, seek=False)
+    sizes = {size for size, _ in found.values()}
     if len(sizes) > 1:
         raise MediaError(f"{path}: frame size changes on the way, got {sorted(sizes)}; re-encode the video to one size")
-    return np.stack(frames)
+    return np.stack([found[i][1] for i in wanted])
 
 
 def _runs(index: PacketIndex, wanted: Sequence[int]) -> list[list[int]]:
@@ -85,19 +96,19 @@ def _runs(index: PacketIndex, wanted: Sequence[int]) -> list[list[int]]:
     return [[i for i, k in zip(wanted, keys, strict=True) if k == key] for key in dict.fromkeys(keys)]
 
 
-def _read_runs(path: str, index: PacketIndex, runs: list[list[int]], seek: bool) -> dict[int, np.ndarray]:
-    found: dict[int, np.ndarray] = {}
+def _read_runs(path: str, index: PacketIndex, runs: list[list[int]], fit: Fit, seek: bool) -> _Found:
+    found: _Found = {}
     with open_video(path) as (container, stream):
         for run in runs:
             before = index.keyframe_pts[index.keyframe_pts <= index.pts[run[0]]]
             if seek and len(before):
                 container.seek(int(before[-1]), stream=stream)
-            found.update(_decode_run(path, index, run, container.decode(stream)))
+            found.update(_decode_run(path, index, run, fit, container.decode(stream)))
     return found
 
 
-def _decode_run(path: str, index: PacketIndex, run: list[int], decoded: Iterator[Any]) -> dict[int, np.ndarray]:
-    found: dict[int, np.ndarray] = {}
+def _decode_run(path: str, index: PacketIndex, run: list[int], fit: Fit, decoded: Iterator[Any]) -> _Found:
+    found: _Found = {}
     missing = {int(index.pts[i]): i for i in run}
     last_pts, reason = None, "nothing for it up to"
     try:
@@ -107,7 +118,8 @@ def _decode_run(path: str, index: PacketIndex, run: list[int], decoded: Iterator
                 reason = "a damaged picture as"
                 break
             if last_pts in missing:
-                found[missing.pop(last_pts)] = _rgb(frame)
+                pixels_HWC = _rgb(frame)
+                found[missing.pop(last_pts)] = pixels_HWC.shape, fit(pixels_HWC)
             if not missing:
                 return found
             if last_pts is not None and last_pts > max(missing):

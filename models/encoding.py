@@ -14,10 +14,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.models.qwen2_vl.video_processing_qwen2_vl import smart_resize
 
 from ..data_prep.errors import MediaError, ModelInputError
-from ..data_prep.frames import Frames, FrameSampling, frame_times, read_frames, read_image
+from ..data_prep.frames import (
+    SIDE_STEP,
+    Frames,
+    FrameSampling,
+    fit_pixels,
+    frame_times,
+    read_frames,
+    read_image,
+    target_size,
+)
 from ..data_prep.media import probe
 from ..data_prep.rows import Evidence, Image, VideoSegment
 from .positions import PositionRule, VisionLayout, mrope_positions
@@ -46,10 +54,15 @@ class EncodedEvidence:
 
 @dataclass(frozen=True)
 class Media:
-    """Decoded evidence: frames of each video segment and pixels of each image, in the order of the evidence."""
+    """Decoded evidence: frames of each video segment and pixels of each image, in the order of the evidence.
+
+    `sized` says that they have the size the network sees, so that nothing resizes them again: the rule is not always
+    its own fixed point. Frames of other making (golden inputs, drawings) are sized by the processor.
+    """
 
     videos: tuple[Frames, ...] = ()
     images_HWC: tuple[np.ndarray, ...] = ()
+    sized: bool = False
 
 
 def read_media(evidence: tuple[Evidence, ...], sampling: FrameSampling, media_root: str | Path | None = None) -> Media:
@@ -61,8 +74,8 @@ def read_media(evidence: tuple[Evidence, ...], sampling: FrameSampling, media_ro
                 raise MediaError(f"{e.path}: media is marked absent; add the file and rebuild with media: required")
             videos.append(read_frames(e, sampling, media_root))
         elif isinstance(e, Image):
-            images.append(read_image(e.path, media_root))
-    return Media(tuple(videos), tuple(images))
+            images.append(fit_pixels(read_image(e.path, media_root), sampling, where=e.path))
+    return Media(tuple(videos), tuple(images), sized=True)
 
 
 class Encoder:
@@ -77,7 +90,16 @@ class Encoder:
         rule: PositionRule = "published",
         max_tokens: int = 8192,
     ) -> None:
-        """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut."""
+        """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut.
+
+        Raises:
+            ModelInputError: the processor's patches are not those that `data_prep.frames` sizes pictures for.
+        """
+        step = processor.video_processor.patch_size * processor.video_processor.merge_size
+        if step != SIDE_STEP:
+            raise ModelInputError(
+                f"processor: wants pictures in steps of {SIDE_STEP} pixels, got {step}; this backbone is not supported"
+            )
         self.processor, self.layout, self.sampling = processor, layout, sampling
         self.rule: PositionRule = rule
         self.tokenizer, self.max_tokens, self.chat = processor.tokenizer, max_tokens, ChatText(prompt, processor)
@@ -96,7 +118,8 @@ class Encoder:
         Raises:
             ModelInputError: text holds the model's control tokens, or placeholders and pixels disagree.
         """
-        vision = {**self._videos(media.videos), **self._images(media.images_HWC)}
+        resize = not media.sized
+        vision = {**self._videos(media.videos, resize), **self._images(media.images_HWC, resize)}
         ids = self._expand(self._ids(self.chat.prefix(evidence)), vision)
         positions, start = mrope_positions(
             ids,
@@ -115,17 +138,16 @@ class Encoder:
             if isinstance(e, VideoSegment):
                 info = probe(e.path, media_root)
                 n_frames = len(frame_times(e.start_s, info.duration_s if e.end_s is None else e.end_s, self.sampling))
-                n_tokens += self._visual_tokens(n_frames, info.height, info.width) - 1
+                n_tokens += self._visual_tokens(n_frames, info.height, info.width, e.path) - 1
             elif isinstance(e, Image):
                 height, width = read_image(e.path, media_root).shape[:2]
-                n_tokens += self._visual_tokens(1, height, width) - 1
+                n_tokens += self._visual_tokens(1, height, width, e.path) - 1
         return n_tokens
 
-    def _visual_tokens(self, n_frames: int, height: int, width: int) -> int:
-        processor = self.processor.video_processor
-        factor = processor.patch_size * processor.merge_size
-        height, width = smart_resize(height, width, factor, self.sampling.min_pixels, self.sampling.max_pixels)
-        return math.ceil(n_frames / processor.temporal_patch_size) * (height // factor) * (width // factor)
+    def _visual_tokens(self, n_frames: int, height: int, width: int, where: str) -> int:
+        height, width = target_size(height, width, self.sampling, where)
+        n_patches = math.ceil(n_frames / self.processor.video_processor.temporal_patch_size)
+        return n_patches * (height // SIDE_STEP) * (width // SIDE_STEP)
 
     def check_length(self, evidence: EncodedEvidence, claims: Sequence[torch.Tensor]) -> None:
         """`ModelInputError` if the prefix and any one claim together exceed `max_tokens`; nothing is ever cut."""
@@ -144,7 +166,7 @@ class Encoder:
     def _ids(self, text: str) -> torch.Tensor:
         return torch.tensor(self.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.long)
 
-    def _videos(self, videos: tuple[Frames, ...]) -> dict[str, torch.Tensor]:
+    def _videos(self, videos: tuple[Frames, ...], resize: bool) -> dict[str, torch.Tensor]:
         """Pixels, grids and seconds per temporal patch; one processor call per video, since sizes differ."""
         if not videos:
             return {}
@@ -153,6 +175,7 @@ class Encoder:
             processor(
                 videos=[torch.from_numpy(np.ascontiguousarray(v.pixels_FHWC)).permute(0, 3, 1, 2)],
                 size=self._size(),
+                do_resize=resize,
                 do_sample_frames=False,
                 cap_pixels_per_frame=False,
                 return_tensors="pt",
@@ -166,12 +189,13 @@ class Encoder:
             "second_per_grid_ts": torch.tensor(seconds, dtype=torch.float64),
         }
 
-    def _images(self, images_HWC: tuple[np.ndarray, ...]) -> dict[str, torch.Tensor]:
+    def _images(self, images_HWC: tuple[np.ndarray, ...], resize: bool) -> dict[str, torch.Tensor]:
         if not images_HWC:
             return {}
         out = self.processor.image_processor(
             images=[torch.from_numpy(np.ascontiguousarray(i)).permute(2, 0, 1) for i in images_HWC],
             size=self._size(),
+            do_resize=resize,
             return_tensors="pt",
         )
         return {"pixel_values": out["pixel_values"], "image_grid_thw": out["image_grid_thw"]}

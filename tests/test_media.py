@@ -1,5 +1,7 @@
 """Probing and indexing media files: what is reported is what the file holds, and bad files are named."""
 
+import os
+import re
 import wave
 from pathlib import Path
 from typing import Any
@@ -104,7 +106,13 @@ def _write_wave(path: Path) -> None:
 
 BAD_FILES = {
     "missing.mp4": (lambda path: None, "no such file"),
-    "folder.mp4": (lambda path: path.mkdir(), "no such file"),
+    "folder.mp4": (lambda path: path.mkdir(), "not a regular file, got a folder"),
+    "pipe.mp4": (os.mkfifo, "not a regular file, got a named pipe"),
+    "below.mp4/clip.mp4": (lambda path: path.parent.touch(), "no such file"),
+    "long.mp4" + "x" * 300: (lambda path: None, "cannot be looked at"),
+    "zero\0.mp4": (lambda path: None, "cannot be looked at"),
+    "loop.mp4": (lambda path: path.symlink_to(path), "cannot be looked at"),
+    "dangling.mp4": (lambda path: path.symlink_to("gone.mp4"), "no such file"),
     "empty.mp4": (lambda path: path.touch(), "file is empty"),
     "page.mp4": (lambda path: path.write_text("<html>Video unavailable</html>" * 50), "not a readable video"),
     "notes.txt": (lambda path: path.write_text("some notes\n" * 50), "not a"),
@@ -122,7 +130,8 @@ def test_bad_files_are_named_with_what_is_wrong(tmp_path: Path, name: str) -> No
     for read in (probe, packet_index):
         with pytest.raises(MediaError, match=problem) as caught:
             read(tmp_path / name)
-        assert str(tmp_path / name) in str(caught.value)
+        assert str(caught.value).startswith(f"{tmp_path / name}: ")
+        assert re.search(r"; \w+", str(caught.value)), "no remedy"
 
 
 def test_a_file_cut_before_its_index_is_unreadable(tmp_path: Path) -> None:
