@@ -61,7 +61,7 @@ def _copies(files: dict[str, list[Row]]) -> dict[str, str]:
     Annotators of the released files disagree on 4 to 36 % of claims: equal judgments of a hundred are no chance.
     """
     found: dict[str, str] = {}
-    originals: dict[frozenset[tuple[str, Label | None]], str] = {}
+    originals: dict[frozenset[tuple[str, str | None]], str] = {}
     for file, rows in files.items():
         judgments = frozenset((_item_of(row), row.pair.label) for row in rows)
         original = originals.setdefault(judgments, file)
