@@ -1,0 +1,239 @@
+"""Which words mean nearly the same: action categories, synonyms, kinds, parts and generic words, from a small YAML file.
+
+Altered claims need to know when two values could both be true of a segment. One file per data set says so; a generic
+one for cooking and crafting is shipped. The format is described in the docs; words are compared by stem.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import yaml
+
+from .errors import ConfigError
+from .stems import words_of
+
+SHIPPED = Path(__file__).parent / "vocabularies" / "cooking_crafting.yaml"
+SECTIONS = ("categories", "synonyms", "kinds", "parts", "generic")
+
+Key = tuple[str, ...]  # a word, or several in a row, by their stems
+_FAMILIES = {"ingredient": "object", "material": "object", "item": "object", "act": "action", "verb": "action"}
+_JOINTS = frozenset(("and", "or", "of", "with", "in", "on", "for", "from"))  # between two things in one value
+
+
+@lru_cache(maxsize=1 << 10)
+def family(role: str) -> str:
+    """Roles whose values answer the same question: Ingredient, Material and Object are one; others stand alone."""
+    folded = role.strip().casefold()
+    singular = folded.removesuffix("s") if not folded.endswith("ss") else folded
+    return _FAMILIES.get(singular, singular)
+
+
+@dataclass(frozen=True)
+class WordGroups:
+    """What a word-group file says.
+
+    Attributes:
+        categories: role family -> word -> its functional category.
+        synonyms: word -> the word that stands for its class.
+        above: word (the one that stands for its class) -> all more general words and wholes, chains followed.
+        generic: words that may hold nearly everywhere.
+    """
+
+    categories: Mapping[str, Mapping[Key, str]] = field(default_factory=dict)
+    synonyms: Mapping[Key, Key] = field(default_factory=dict)
+    above: Mapping[Key, frozenset[Key]] = field(default_factory=dict)
+    generic: frozenset[Key] = frozenset()
+    _things: dict[str, frozenset[Key]] = field(default_factory=dict, repr=False, compare=False)
+    _functions: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
+
+    def things(self, value: str) -> frozenset[Key]:
+        """The things a value names, one word per synonym class: "large frying pan" -> pan."""
+        if (known := self._things.get(value)) is None:
+            found = _named(words_of(value).sequence, _Either(self.synonyms, self.above))
+            known = self._things[value] = frozenset(self.synonyms.get(key, key) for key in found)
+        return known
+
+    def functions(self, role: str, value: str) -> frozenset[str]:
+        """The functional categories of a value of a role; none where the file says nothing."""
+        place = (family(role), value)
+        if (known := self._functions.get(place)) is None:
+            table = self.categories.get(place[0], {})
+            found = _named(words_of(value).sequence, table)
+            known = self._functions[place] = frozenset(table[key] for key in found)
+        return known
+
+    def is_generic(self, value: str) -> bool:
+        """Whether a value says no more than what holds nearly everywhere ("food", "both hands")."""
+        content = words_of(value).content
+        return content in self.generic or (bool(content) and all((word,) in self.generic for word in content))
+
+    def is_synonym(self, one: str, other: str) -> bool:
+        """Whether two values name the same thing by different words."""
+        return not self.things(one).isdisjoint(self.things(other))
+
+    def is_kind_or_part(self, one: str, other: str) -> bool:
+        """Whether something that one value names is a kind or part of something the other names, or the reverse."""
+        first, second = self.things(one), self.things(other)
+        return any(not second.isdisjoint(self.above.get(key, ())) for key in first) or any(
+            not first.isdisjoint(self.above.get(key, ())) for key in second
+        )
+
+    def knows(self, role: str, value: str) -> bool:
+        """Whether any word of a value is in the file, for this role's categories or as a thing."""
+        return bool(self.functions(role, value) or self.things(value))
+
+
+@dataclass(frozen=True)
+class _Either:
+    """Membership in one of two tables."""
+
+    one: Container[Key]
+    other: Container[Key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.one or key in self.other
+
+
+def _named(stems: Key, table: Container[Key], longest: int = 4) -> Iterator[Key]:
+    """The entries of a table that a value names: the last of each compound, read from the left, longest first.
+
+    "green onion" is no onion, a "kitchen sink" no kitchen, but "carrot and onion" is both.
+    """
+    last: Key | None = None
+    at = 0
+    while at < len(stems):
+        match = next((stems[at : at + n] for n in range(longest, 0, -1) if stems[at : at + n] in table), None)
+        if match is None and stems[at] in _JOINTS and last is not None:
+            yield last
+        last = match or (None if stems[at] in _JOINTS else last)
+        at += len(match) if match else 1
+    if last is not None:
+        yield last
+
+
+def read_word_groups(path: str | Path = SHIPPED) -> WordGroups:
+    """The word groups of a YAML file.
+
+    Raises:
+        ConfigError: no such file, not YAML, an unknown section, an empty class, a word twice in one role's categories or
+            in the synonyms, a kind of itself; with file and line.
+    """
+    reader = _Reader(str(path))
+    try:
+        root = yaml.compose(Path(path).read_text(encoding="utf-8-sig"), Loader=yaml.SafeLoader)
+    except OSError as error:
+        raise ConfigError(f"{path}: the word-group file cannot be read, got {error}; check the path") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid YAML in UTF-8, got {error}; fix the file") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError(f"{path}:1: must map section names to words, got no mapping; use {list(SECTIONS)}")
+    sections = dict(reader.members(root))
+    for name, node in sections.items():
+        if name not in SECTIONS:
+            near = difflib.get_close_matches(name, SECTIONS, n=1, cutoff=0.0)[0]
+            raise reader.error(node, "unknown section", name, f"did you mean {near!r}?")
+    synonyms = reader.synonyms(sections["synonyms"]) if "synonyms" in sections else {}
+    generic = reader.words(sections["generic"], "generic") if "generic" in sections else ()
+    return WordGroups(
+        categories=reader.categories(sections["categories"]) if "categories" in sections else {},
+        synonyms=synonyms,
+        above=reader.above([sections[name] for name in ("kinds", "parts") if name in sections], synonyms),
+        generic=frozenset(key for key, _ in generic),
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """Turns the nodes of one file into groups; every complaint names the line."""
+
+    file: str
+
+    def error(self, node: yaml.Node, what: str, got: object, remedy: str) -> ConfigError:
+        return ConfigError(f"{self.file}:{node.start_mark.line + 1}: {what}, got {got!r}; {remedy}")
+
+    def members(self, node: yaml.Node) -> Iterator[tuple[str, yaml.Node]]:
+        """The members of a mapping; a name given twice is an error."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self.error(node, "must map names to lists of words", node.value, "write name: [word, ...]")
+        seen: set[str] = set()
+        for name, value in node.value:
+            if not isinstance(name, yaml.ScalarNode) or not name.value.strip() or name.value in seen:
+                raise self.error(name, "name is empty or given twice", name.value, "keep one")
+            seen.add(name.value)
+            yield name.value, value
+
+    def words(self, node: yaml.Node, group: str, at_least: int = 1) -> list[tuple[Key, yaml.Node]]:
+        """The words of a list as keys; too few, or something that holds no word, is an error."""
+        if not isinstance(node, yaml.SequenceNode) or len(node.value) < at_least:
+            got = [item.value for item in node.value] if isinstance(node, yaml.SequenceNode) else node.value
+            raise self.error(node, f"{group} needs at least {at_least} words", got, "write [word, ...]")
+        found = [(self.key(item), item) for item in node.value]
+        if len({key for key, _ in found}) < len(found):
+            keys = [key for key, _ in found]
+            again = next(item for i, (key, item) in enumerate(found) if key in keys[:i])
+            raise self.error(again, f"word is twice in {group} (words are compared by stem)", again.value, "keep one")
+        return found
+
+    def key(self, node: yaml.Node) -> Key:
+        key = words_of(node.value).sequence if isinstance(node, yaml.ScalarNode) else ()
+        if not key:
+            raise self.error(node, "must be a word", node.value, "write one or a few words")
+        return key
+
+    def categories(self, node: yaml.Node) -> dict[str, dict[Key, str]]:
+        found: dict[str, dict[Key, str]] = {}
+        for role, groups in self.members(node):
+            table = found.setdefault(family(role), {})
+            for category, listed in self.members(groups):
+                for key, word in self.words(listed, f"category {category!r}"):
+                    if key in table:
+                        both = f"word is in two categories of {role}, {table[key]!r} and {category!r}"
+                        raise self.error(word, both, word.value, "keep one")
+                    table[key] = category
+        return found
+
+    def synonyms(self, node: yaml.Node) -> dict[Key, Key]:
+        if not isinstance(node, yaml.SequenceNode):
+            raise self.error(node, "synonyms must be a list of lists", node.value, "write - [word, word]")
+        found: dict[Key, Key] = {}
+        for listed in node.value:
+            words = self.words(listed, "a synonym class", at_least=2)
+            for key, word in words:
+                if key in found:
+                    raise self.error(word, "word is in two synonym classes", word.value, "join the classes or keep one")
+                found[key] = words[0][0]
+        return found
+
+    def above(self, sections: list[yaml.Node], synonyms: Mapping[Key, Key]) -> dict[Key, frozenset[Key]]:
+        """Word -> everything above it, over kinds and parts alike; a word above itself is an error."""
+        direct: dict[Key, set[Key]] = {}
+        places: dict[Key, yaml.Node] = {}
+        for section in sections:
+            for name, listed in self.members(section):
+                general = words_of(name).sequence
+                general = synonyms.get(general, general)
+                direct.setdefault(general, set())
+                for key, node in self.words(listed, repr(name)):
+                    key = synonyms.get(key, key)
+                    direct.setdefault(key, set()).add(general)
+                    places.setdefault(key, node)
+        found = {key: self._climb(key, direct) for key in direct}
+        for key, higher in found.items():
+            if key in higher:
+                raise self.error(places[key], "word is a kind or part of itself", places[key].value, "break the circle")
+        return found
+
+    @staticmethod
+    def _climb(key: Key, direct: Mapping[Key, set[Key]]) -> frozenset[Key]:
+        found: set[Key] = set()
+        todo = [key]
+        while todo:
+            higher = direct.get(todo.pop(), set()) - found
+            found |= higher
+            todo.extend(higher)
+        return frozenset(found)
