@@ -174,6 +174,8 @@ def _cell(row: dict[str, Any], column: str, table: Table) -> Any:
 
 def _kept(keep: Sequence[str], row: dict[str, Any], table: Table) -> dict[str, Any]:
     kept = {column: _cell(row, column, table) for column in keep}
+    if not kept:
+        return {}
     try:
         json.dumps(kept, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -276,7 +278,7 @@ def _default_group(evidence: tuple[Evidence, ...]) -> str:
 
 
 def _default_id(claim: str, context: str | None, evidence: tuple[Evidence, ...]) -> str:
-    return f"table/{_digest(json.dumps([claim, context, evidence_key(evidence)]))}"
+    return f"table/{_digest('\0'.join((claim, context or '', evidence_key(evidence))))}"
 
 
 def _digest(text: str) -> str:
