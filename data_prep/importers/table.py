@@ -278,7 +278,8 @@ def _default_group(evidence: tuple[Evidence, ...]) -> str:
 
 
 def _default_id(claim: str, context: str | None, evidence: tuple[Evidence, ...]) -> str:
-    return f"table/{_digest('\0'.join((claim, context or '', evidence_key(evidence))))}"
+    text = "\0".join((claim, context or "", evidence_key(evidence)))
+    return f"table/{_digest(text)}"
 
 
 def _digest(text: str) -> str:
