@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 import html
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from .errors import MediaError
 from .records import Rejected, read_json_members, read_json_records
@@ -243,13 +242,17 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
 def _entry(where: str, entry: Any) -> tuple[float, float, str, str | None]:
     if not isinstance(entry, dict):
         raise MediaError(f"{where}: a cue must be an object, got {entry!r:.60}; write {{'start_s', 'end_s', 'text'}}")
-    times = [entry.get(f"{name}_s", entry.get(name)) for name in ("start", "end")]
-    for time in times:
-        if isinstance(time, bool) or not isinstance(time, (int, float)) or not math.isfinite(time):
-            raise MediaError(f"{where}: a cue needs start_s and end_s in seconds, got {times}; fix the times")
+    start_s, end_s = (entry.get(f"{name}_s", entry.get(name)) for name in ("start", "end"))
+    if not (_is_time(start_s) and _is_time(end_s)):
+        got = [start_s, end_s]
+        raise MediaError(f"{where}: a cue needs start_s and end_s in seconds, got {got}; fix the times")
     said, video = entry.get("text"), entry.get("video")
     if not isinstance(said, str):
         raise MediaError(f"{where}: a cue needs its text, got {said!r}; write what is said, '' for nothing")
     if video is not None and not isinstance(video, str):
         raise MediaError(f"{where}: video must be a file name, got {video!r}; quote it")
-    return float(times[0]), float(times[1]), said, video
+    return float(start_s), float(end_s), said, video
+
+
+def _is_time(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -1e9 < value < 1e9  # NaN is neither
