@@ -1,9 +1,9 @@
 """DualFact's rules for altered values (appendices C.5 and E), as a validator, and what is true of one segment.
 
-The paper gives the rules as prompts for a language model. Here they are checks: of values drawn by rule, and of values a
-language model proposes. The overlap rule is applied to the replaced slot against the true values of the same role:
-appendix E also forbids any word of the positive facts in contextual negatives, which its error types A to D, which keep
-the other slot, cannot obey.
+The paper gives the rules as prompts for a language model. Here they are checks: of values drawn by rule, and of values
+a language model proposes. The overlap rule is applied to the replaced slot against the true values of the same role:
+for contextual negatives appendix E also forbids every word of the positive facts, and its own error types A to D, which
+keep the other slot, cannot obey that.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ knife on board"). What follows no pattern is None, never guessed at.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from .importers.facts import contextual_claim
 from .rows import Pair
+from .stems import word_set
 
 Slot = Literal["verb", "object", "tool", "location"]
 
@@ -21,48 +23,20 @@ TOOL_WORDS = frozenset(("with", "using"))
 PLACES = {  # places of one kind answer to one another: what one pours into, one can stir in
     "inside": "in into inside out_of from to through within",
     "surface": "on onto over on_top_of across off against along",
-    "beside": "beside near next_to past by behind in_front_of under underneath below above between around at toward towards",
+    "beside": "beside near next_to past by behind in_front_of under below above between around at toward towards",
 }
 KIND_OF_PLACE = {word.replace("_", " "): kind for kind, words in PLACES.items() for word in words.split()}
-_OTHER = frozenset(("for", "until", "while", "as", "without", "per", "before", "after"))
+_OTHER = word_set("for until while as without per before after")
 _PREPOSITIONS = {*TOOL_WORDS, *KIND_OF_PLACE, *_OTHER}
 _LONGEST = max(len(preposition.split()) for preposition in _PREPOSITIONS)
-_PARTICLES = frozenset(["up", "down", "out", "off", "away", "apart", "together", "back", "aside"])
+_PARTICLES = word_set("up down out off away apart together back aside")
 _TWO_WORD_VERBS = frozenset(
     ("deep fry", "stir fry", "pan fry", "air fry", "pat dry", "slow cook", "dry roast", "spray paint", "hot glue")
 )
-_NO_VERBS = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "this",
-        "that",
-        "these",
-        "those",
-        "there",
-        "it",
-        "he",
-        "she",
-        "they",
-        "we",
-        "i",
-        "you",
-        "his",
-        "her",
-        "their",
-        "some",
-        "one",
-        "two",
-        "three",
-        "and",
-        "not",
-        "no",
-    ]
+_NO_VERBS = word_set(
+    "a an the this that these those there it he she they we i you his her their some one two three and not no"
 )
-_SENTENCE_WORDS = frozenset(
-    ["is", "are", "was", "were", "be", "been", "being", "has", "have", "had", "does", "did", "will", "can"]
-)
+_SENTENCE_WORDS = word_set("is are was were be been being has have had does did will can")
 
 
 class Relation(NamedTuple):
@@ -160,7 +134,7 @@ def phrase_of(text: str) -> Phrase | None:
         return Phrase(" ".join(words[:start]), " ".join(words[start:])) if start < len(words) else None
     relations = []
     cuts = [*_prepositions(folded, start), (len(words), 0)]
-    for (at, length), (end, _) in zip(cuts, cuts[1:], strict=False):
+    for (at, length), (end, _) in itertools.pairwise(cuts):
         relations.append(Relation(" ".join(folded[at : at + length]), " ".join(words[at + length : end])))
     return Phrase(" ".join(words[:start]), " ".join(words[start : cut[0]]), tuple(relations))
 

@@ -1,8 +1,8 @@
 """Words and their stems: enough English morphology to see that "chopping", "chopped" and "chop" are one word.
 
-Rules of our own, without a dictionary. A stem need not be a word ("slice", "slicing" -> "slic"); all that counts is that
-the forms of one word meet and that different words rarely do. Used to compare the values of facts (DualFact, appendix
-E: no altered value may reuse a word, stem or substring of a true one).
+Rules of our own, without a dictionary. A stem need not be a word ("slice", "slicing" -> "slic"); all that counts is
+that the forms of one word meet and that different words rarely do. Used to compare the values of facts (DualFact,
+appendix E: no altered value may reuse a word, stem or substring of a true one).
 """
 
 from __future__ import annotations
@@ -12,106 +12,22 @@ import unicodedata
 from dataclasses import dataclass
 from functools import lru_cache
 
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text, for tables of words."""
+    return frozenset(text.split())
+
+
 RUN = 4  # letters in a row that two values may not share
 _WORD = re.compile(r"\d+(?:[.,/]\d+)*|[^\W\d_]+")
-_LITTLE = frozenset(
-    [
-        "a",
-        "an",
-        "the",
-        "of",
-        "and",
-        "or",
-        "in",
-        "on",
-        "at",
-        "to",
-        "into",
-        "onto",
-        "from",
-        "with",
-        "for",
-        "by",
-        "some",
-        "any",
-        "its",
-        "his",
-        "her",
-        "their",
-        "your",
-        "my",
-        "s",
-    ]
+_LITTLE = word_set("a an the of and or in on at to into onto from with for by some any its his her their your my s")
+_NUMBERS = word_set(
+    "zero one two three four five six seven eight nine ten eleven twelve dozen hundred half halves quarter "
+    "third few several many more less couple double twice"
 )
-_NUMBERS = frozenset(
-    [
-        "zero",
-        "one",
-        "two",
-        "three",
-        "four",
-        "five",
-        "six",
-        "seven",
-        "eight",
-        "nine",
-        "ten",
-        "eleven",
-        "twelve",
-        "dozen",
-        "hundred",
-        "half",
-        "halves",
-        "quarter",
-        "third",
-        "few",
-        "several",
-        "many",
-        "more",
-        "less",
-        "couple",
-        "double",
-        "twice",
-    ]
-)
-_UNITS = frozenset(
-    [
-        "cup",
-        "tbsp",
-        "tsp",
-        "tablespoon",
-        "teaspoon",
-        "g",
-        "gram",
-        "kg",
-        "mg",
-        "ml",
-        "l",
-        "cl",
-        "litre",
-        "liter",
-        "oz",
-        "ounce",
-        "lb",
-        "pound",
-        "inch",
-        "cm",
-        "mm",
-        "m",
-        "meter",
-        "metre",
-        "foot",
-        "pinch",
-        "dash",
-        "handful",
-        "piece",
-        "minut",
-        "min",
-        "hour",
-        "second",
-        "degre",
-        "percent",
-    ]
+_UNITS = word_set(
+    "cup tbsp tsp tablespoon teaspoon g gram kg mg ml l cl litre liter oz ounce lb pound inch cm mm m meter "
+    "metre foot pinch dash handful piece minut min hour second degre percent"
 )
 _IRREGULAR = {
     form: word

@@ -74,8 +74,8 @@ def balanced_weights(counts: Sequence[int], classes: Sequence[object]) -> list[f
     """Weights (sum 1) such that values are drawn as often as they are true, no value replacing one of its class.
 
     The expected number of draws of a value w of class C is weight(w) times the sum, over all other classes D, of
-    count(D) / (1 - weight(D)). Iterated from the counts; where one class has more than half of everything no weights do,
-    and it comes out as heavy as possible.
+    count(D) / (1 - weight(D)). Iterated from the counts; where one class has more than half of everything no
+    weights do, and it comes out as heavy as possible.
     """
     total = sum(counts)
     weights = [count / total for count in counts]
@@ -147,7 +147,7 @@ class Vocabulary:
     def knows(self, role: str, value: str) -> bool:
         """Whether any word of a value is in the word groups, or in a true value of this role: a mark of plausibility.
 
-        For callers that take values from elsewhere (a language model). A value that is never true in the data set passes
+        For callers that take values from elsewhere (a language model). A value that is never true in the data set keeps
         the rules, but a claim-only probe may learn it.
         """
         kind = family(role)

@@ -1,4 +1,4 @@
-"""Which words mean nearly the same: action categories, synonyms, kinds, parts and generic words, from a small YAML file.
+"""Which words mean nearly the same: categories, synonyms, kinds, parts and generic words, from a small YAML file.
 
 Altered claims need to know when two values could both be true of a segment. One file per data set says so; a generic
 one for cooking and crafting is shipped. The format is described in the docs; words are compared by stem.
@@ -54,7 +54,7 @@ class WordGroups:
     def things(self, value: str) -> frozenset[Key]:
         """The things a value names, one word per synonym class: "large frying pan" -> pan."""
         if (known := self._things.get(value)) is None:
-            found = _named(words_of(value).sequence, _Either(self.synonyms, self.above))
+            found = _named(words_of(value).sequence, self.synonyms, self.above)
             known = self._things[value] = frozenset(self.synonyms.get(key, key) for key in found)
         return known
 
@@ -88,26 +88,16 @@ class WordGroups:
         return bool(self.functions(role, value) or self.things(value))
 
 
-@dataclass(frozen=True)
-class _Either:
-    """Membership in one of two tables."""
-
-    one: Container[Key]
-    other: Container[Key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.one or key in self.other
-
-
-def _named(stems: Key, table: Container[Key], longest: int = 4) -> Iterator[Key]:
-    """The entries of a table that a value names: the last of each compound, read from the left, longest first.
+def _named(stems: Key, *tables: Container[Key], longest: int = 4) -> Iterator[Key]:
+    """The entries of some tables that a value names: the last of each compound, read from the left, longest first.
 
     "green onion" is no onion, a "kitchen sink" no kitchen, but "carrot and onion" is both.
     """
     last: Key | None = None
     at = 0
     while at < len(stems):
-        match = next((stems[at : at + n] for n in range(longest, 0, -1) if stems[at : at + n] in table), None)
+        pieces = (stems[at : at + length] for length in range(longest, 0, -1))
+        match = next((piece for piece in pieces if any(piece in table for table in tables)), None)
         if match is None and stems[at] in _JOINTS and last is not None:
             yield last
         last = match or (None if stems[at] in _JOINTS else last)
@@ -120,8 +110,8 @@ def read_word_groups(path: str | Path = SHIPPED) -> WordGroups:
     """The word groups of a YAML file.
 
     Raises:
-        ConfigError: no such file, not YAML, an unknown section, an empty class, a word twice in one role's categories or
-            in the synonyms, a kind of itself; with file and line.
+        ConfigError: no such file, not YAML, an unknown section, an empty class, a word twice in the categories of one
+            role or in the synonyms, a kind of itself; with file and line.
     """
     reader = _Reader(str(path))
     try:
@@ -138,13 +128,23 @@ def read_word_groups(path: str | Path = SHIPPED) -> WordGroups:
             near = difflib.get_close_matches(name, SECTIONS, n=1, cutoff=0.0)[0]
             raise reader.error(node, "unknown section", name, f"did you mean {near!r}?")
     synonyms = reader.synonyms(sections["synonyms"]) if "synonyms" in sections else {}
+    categories = reader.categories(sections["categories"]) if "categories" in sections else {}
     generic = reader.words(sections["generic"], "generic") if "generic" in sections else ()
     return WordGroups(
-        categories=reader.categories(sections["categories"]) if "categories" in sections else {},
+        categories={role: _with_synonyms(table, synonyms) for role, table in categories.items()},
         synonyms=synonyms,
         above=reader.above([sections[name] for name in ("kinds", "parts") if name in sections], synonyms),
         generic=frozenset(key for key, _ in generic),
     )
+
+
+def _with_synonyms(table: Mapping[Key, str], synonyms: Mapping[Key, Key]) -> dict[Key, str]:
+    """The categories of one role, with those of a word for its synonyms too, where the synonyms do not disagree."""
+    of_class: dict[Key, set[str]] = {}
+    for word, first in synonyms.items():
+        of_class.setdefault(first, set()).update({table[word]} if word in table else ())
+    found = {word: min(of_class[first]) for word, first in synonyms.items() if len(of_class[first]) == 1}
+    return {**found, **table}
 
 
 @dataclass(frozen=True)
