@@ -1,0 +1,41 @@
+"""Mine hard negatives: a data set and a model's predictions on its train split give a balanced, harder data set.
+
+    python eval/predict.py --verifier DIR --data runs/data/x --split train --out runs/x/train.parquet
+    python data_prep/mine.py --config configs/mine.yaml data=runs/data/x predictions=runs/x/train.parquet \\
+        output=runs/data/x-mined mining.hard_share=0.5
+
+Negatives that nobody judged and the model is too sure of are written to review.jsonl instead of train. docs/mining.md
+describes every key.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from proofreel.data_prep.config import load_config
+from proofreel.data_prep.errors import ProofreelError
+from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set, mining_summary
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Mine from the command line; the exit status is 0 when a data set was written, else 1."""
+    parser = argparse.ArgumentParser(
+        prog="mine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config", required=True, type=Path, help="YAML file with the keys of MineConfig")
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that win over the file")
+    arguments = parser.parse_intermixed_args(argv)
+    try:
+        manifest = mine_data_set(load_config(MineConfig, arguments.config, arguments.overrides))
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(mining_summary(manifest))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,204 @@
+"""A data set directory in, one with a mined train split out; the other splits are copied byte for byte.
+
+The rules of mining are in mining.py, the reading of predictions in predicted.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest, read_split, sha256_of, write_shards
+from .errors import ConfigError, RowError
+from .manifest import git_revision
+from .mining import Mined, MiningConfig, Review, mine
+from .predicted import read_scores
+from .rows import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key
+from .shortcut import ShortcutReport, claim_only_probe
+
+REVIEW = "review.jsonl"
+REJECTED = "rejected.jsonl"
+INHERITED = ("media", "rejected", "left_out", "merged_repeats", "sources", "seed", "config")
+"""What the manifest says of the annotations and the build holds of a mined data set too; the rest is made anew."""
+
+
+@dataclass(frozen=True)
+class MineConfig:
+    """Everything a mined data set depends on; docs/mining.md explains each key."""
+
+    data: str
+    predictions: str
+    output: str
+    seed: int = 0
+    mining: MiningConfig = field(default_factory=MiningConfig)
+
+
+def mine_data_set(config: MineConfig) -> dict[str, Any]:
+    """Mine the train split of `config.data`, write the new data set and return its manifest.
+
+    Raises:
+        ConfigError: an unset variable, or an output that is the input or no data set.
+        RowError: no data set or predictions there, predictions of other rows, or nothing left to train on.
+    """
+    data, predictions, output = (_expanded(config, key) for key in ("data", "predictions", "output"))
+    _check_output(output, data)
+    parent = read_manifest(data)
+    root = Path(os.path.normpath(data.resolve() / parent["media_root"]))
+    splits = {split: _stored(read_split(data, split), root) for split in SPLITS if split in parent["shards"]}
+    scores, source = read_scores(predictions)
+    mined = mine(splits.get("train", []), scores, config.mining, config.seed, str(predictions))
+    if not mined.pairs:
+        raise RowError(f"{output}: no rows to train on, got {mined.counts}; is there a labelled train split in {data}?")
+    rows = [*mined.pairs, *(pair for split, pairs in splits.items() if split != "train" for pair in pairs)]
+    manifest_sha256 = sha256_of(data / MANIFEST)
+    manifest = {
+        "schema_version": SCHEMA_VERSION,
+        "counts": _counts(rows),
+        "shards": parent["shards"],
+        "media_root": os.path.relpath(root, output.resolve()),
+        "media_in_several_splits": _media_in_several_splits(rows),
+        **{key: parent[key] for key in INHERITED if key in parent},
+        "git_revision": git_revision(),
+        "mining": {
+            "config": dataclasses.asdict(config),
+            "counts": mined.counts,
+            "claim_only_probe": _probed(mined.pairs, config.seed).as_dict(),
+            "predictions": {"sha256": sha256_of(predictions), "rows": len(scores), "source": source},
+            "scored_this_manifest": _same(source.get("manifest_sha256"), manifest_sha256),
+            "parent": {"manifest_sha256": manifest_sha256, "shards": parent["shards"], "mining": parent.get("mining")},
+        },
+    }
+    return _write(output, data, mined, manifest)
+
+
+def mining_summary(manifest: dict[str, Any]) -> str:
+    """What a run ends with: how the train split was drawn, and what to look at."""
+    mining = manifest["mining"]
+    counts, output = mining["counts"], mining["config"]["output"]
+    drawn = ", ".join(f"{number} {name}" for name, number in counts["drawn_from"].items())
+    lines = [
+        f"train: {counts['positives']} positives, {counts['negatives']} negatives",
+        f"negatives: {counts['hard']} hard ({counts['hard_called_supported']} of them called supported), "
+        f"{counts['random']} random; drawn from {drawn}",
+    ]
+    notes = {
+        "missing": "negatives could not be drawn: there are no more",
+        "hard_replaced_by_random": "hard negatives replaced by random ones: too few are scored",
+        "too_certain": f"negatives look true and were never judged: in {REVIEW}, not in train",
+        "unscored": f"rows without a usable prediction: in {REVIEW}, never drawn as hard",
+        "unlabelled": "rows without a label left out",
+    }
+    lines.extend(f"{counts[key]} {text}" for key, text in notes.items() if counts[key])
+    if mining["scored_this_manifest"] is False:
+        lines.append("warning: the predictions name another manifest than this data set's; ids and claims do match")
+    lines.extend(f"warning: {line}" for line in mining["claim_only_probe"]["warnings"])
+    return "\n".join([*lines, f"wrote {output}"])
+
+
+def _expanded(config: MineConfig, key: str) -> Path:
+    path = os.path.expanduser(os.path.expandvars(getattr(config, key)))
+    if "$" in path:
+        raise ConfigError(f"{key}: an environment variable is unset, got {getattr(config, key)}; set it first")
+    return Path(path)
+
+
+def _check_output(output: Path, data: Path) -> None:
+    if output.resolve() == data.resolve():
+        raise ConfigError(f"output: is the data set that is mined, got {output}; name another directory")
+    if output.exists() and any(output.iterdir() if output.is_dir() else [output]):
+        try:
+            read_manifest(output, any_version=True)
+        except RowError as error:
+            raise ConfigError(f"output: exists and is no data set, got {output}; name another ({error})") from None
+
+
+def _probed(pairs: Sequence[Pair], seed: int) -> ShortcutReport:
+    """Whether labels of the mined rows can be guessed from their claims: mining may prefer telling sentences."""
+    columns = zip(*((p.claim, p.label, p.group, p.role, p.origin) for p in pairs), strict=True)
+    claims, labels, groups, roles, origins = map(list, columns)
+    return claim_only_probe(claims, labels, groups, roles, origins, seed)
+
+
+def _same(recorded: str | None, actual: str) -> bool | None:
+    return None if recorded is None else recorded == actual
+
+
+def _stored(pairs: Sequence[Pair], root: Path) -> list[Pair]:
+    """Pairs with media paths relative to the media root again, as they are stored."""
+    prefix = f"{root}{os.sep}"
+
+    def relative(piece: Evidence) -> Evidence:
+        if isinstance(piece, (VideoSegment, Image)) and piece.path.startswith(prefix):
+            return dataclasses.replace(piece, path=piece.path.removeprefix(prefix))
+        return piece
+
+    return [dataclasses.replace(pair, evidence=tuple(map(relative, pair.evidence))) for pair in pairs]
+
+
+def _write(output: Path, data: Path, mined: Mined, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Write under a temporary name beside `output`, then rename: a data set is there whole or not at all."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output.with_name(f"{output.name}.tmp-{os.getpid()}")
+    temporary.mkdir()
+    try:
+        manifest = {**manifest, "shards": _shards(temporary, data, mined.pairs, manifest["shards"])}
+        if (data / REJECTED).is_file():
+            shutil.copyfile(data / REJECTED, temporary / REJECTED)
+        _write_review(temporary / REVIEW, mined.review)
+        text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+        (temporary / MANIFEST).write_text(text, encoding="utf-8")
+        if output.exists():
+            old = output.with_name(f"{output.name}.old-{os.getpid()}")
+            output.rename(old)
+            temporary.rename(output)
+            shutil.rmtree(old)
+        else:
+            temporary.rename(output)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    return json.loads(text)
+
+
+def _shards(directory: Path, data: Path, train: Sequence[Pair], parent: dict[str, Any]) -> dict[str, Any]:
+    """The `shards` of the new manifest: train written anew, the files of the other splits copied as they are."""
+    shards = {"train": write_shards(directory, train)["train"], **{s: f for s, f in parent.items() if s != "train"}}
+    for split, files in shards.items():
+        for file in files if split != "train" else ():
+            shutil.copyfile(data / file["file"], directory / file["file"])
+    return shards
+
+
+def _counts(pairs: Sequence[Pair]) -> dict[str, dict[str, Any]]:
+    """Rows, groups, segments, and rows per label, role, origin and modality: per split, and of "all"."""
+    counts: dict[str, dict[str, Any]] = {}
+    for split in (*SPLITS, "all"):
+        if rows := [pair for pair in pairs if split in (pair.split, "all")]:
+            counts[split] = {
+                "rows": len(rows),
+                "groups": len({pair.group for pair in rows}),
+                "segments": len({evidence_key(pair.evidence) for pair in rows}),
+            }
+            for name in ("label", "role", "origin", "modality"):
+                counts[split][name] = dict(sorted(Counter(str(getattr(pair, name)) for pair in rows).items()))
+    return counts
+
+
+def _media_in_several_splits(pairs: Iterable[Pair]) -> list[str]:
+    splits: dict[str, set[str | None]] = {}
+    for pair in pairs:
+        for piece in pair.evidence:
+            if isinstance(piece, (VideoSegment, Image)):
+                splits.setdefault(piece.path, set()).add(pair.split)
+    return sorted(path for path, found in splits.items() if len(found) > 1)
+
+
+def _write_review(path: Path, review: Sequence[Review]) -> None:
+    lines = (json.dumps(item.to_dict(), ensure_ascii=False, allow_nan=False) for item in review)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

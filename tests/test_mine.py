@@ -1,0 +1,240 @@
+"""Mining a directory: train is mined, all else stays byte for byte, and the manifest says where it came from."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proofreel.data_prep.assemble import build
+from proofreel.data_prep.build_config import BuildConfig
+from proofreel.data_prep.config import load_config
+from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of, write_pairs
+from proofreel.data_prep.errors import ConfigError, RowError
+from proofreel.data_prep.mine import main
+from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
+from proofreel.data_prep.mining import MiningConfig
+from proofreel.data_prep.rows import Image, Pair, VideoSegment
+from proofreel.eval.predictions import Prediction, write_predictions
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARES = "splits: {train: 0.5, validation: 0.2, calibration: 0.1, test: 0.2}\nnegatives: {swapped_per_claim: 3}"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """An annotation-only data set of 20 videos, three swapped negatives for every positive."""
+    lines = []
+    for n in range(20):
+        facts = {"Action": f"action{n}", "Object": f"object{n}"}
+        lines.append(json.dumps({"video": f"v{n}.mp4", "start_s": 0.0, "end_s": 1.0, "conceptual": facts}))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "facts.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    config = tmp_path / "build.yaml"
+    config.write_text(
+        f"output: {tmp_path}/data\nmedia: absent\n{SHARES}\n"
+        f"sources: [{{format: facts, path: {tmp_path}/in/facts.jsonl}}]\n"
+    )
+    build(load_config(BuildConfig, config))
+    return tmp_path / "data"
+
+
+def predict(data: Path, p_of: Callable[[Pair, int], float]) -> Path:
+    """Made-up predictions on the train split, as any model's JSON lines."""
+    path = data.with_name("predictions.jsonl")
+    rows = sorted(read_split(data, "train"), key=lambda pair: pair.id)
+    path.write_text(
+        "".join(json.dumps({"pair_id": p.id, "p_supported": p_of(p, n)}) + "\n" for n, p in enumerate(rows))
+    )
+    return path
+
+
+def config_of(data: Path, **mining) -> MineConfig:
+    names = ("predictions.jsonl", "mined")
+    predictions, output = (str(data.with_name(name)) for name in names)
+    return MineConfig(str(data), predictions, output, mining=MiningConfig(**mining))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
+
+
+def test_train_is_balanced_and_every_other_split_is_copied_byte_for_byte(data):
+    predict(data, lambda pair, n: 0.99 if pair.origin == "annotated" else n % 90 / 100)
+    manifest = mine_data_set(config_of(data))
+    mined, parent = Path(config_of(data).output), read_manifest(data)
+    assert read_manifest(mined) == manifest
+    rows = read_split(mined, "train")
+    before = {pair.id: pair for pair in read_split(data, "train")}
+    assert all(before[pair.id] == pair for pair in rows)
+    positives = [p for p in rows if p.label == "supported"]
+    assert len(rows) == 2 * len(positives)
+    assert len(positives) == sum(p.label == "supported" for p in before.values())
+    for split in ("validation", "calibration", "test"):
+        assert manifest["shards"][split] == parent["shards"][split]
+        assert manifest["counts"][split] == parent["counts"][split]
+        assert read_split(mined, split) == read_split(data, split)
+        for shard in manifest["shards"][split]:
+            assert (mined / shard["file"]).read_bytes() == (data / shard["file"]).read_bytes()
+    assert manifest["counts"]["train"]["label"] == {"refuted": len(positives), "supported": len(positives)}
+    assert manifest["counts"]["all"]["rows"] == sum(manifest["counts"][s]["rows"] for s in manifest["shards"])
+    assert (mined / "rejected.jsonl").read_bytes() == (data / "rejected.jsonl").read_bytes()
+
+
+def test_the_manifest_names_predictions_parent_and_settings_and_rounds_form_a_chain(data):
+    predictions = predict(data, lambda pair, n: 0.1)
+    config = config_of(data)
+    said = mine_data_set(config)["mining"]
+    assert said["predictions"]["sha256"] == sha256_of(predictions)
+    assert said["parent"]["manifest_sha256"] == sha256_of(data / "manifest.json")
+    assert said["parent"]["shards"] == read_manifest(data)["shards"]
+    assert said["config"] == json.loads(json.dumps(dataclasses.asdict(config)))
+    assert said["scored_this_manifest"] is None
+    first = Path(config.output)
+    again = dataclasses.replace(config_of(first), output=str(first.with_name("again")))
+    predict(first, lambda pair, n: 0.2)
+    assert mine_data_set(again)["mining"]["parent"]["mining"] == said
+
+
+@pytest.mark.parametrize(("recorded", "warned"), [("this", False), ("another", True)])
+def test_predictions_of_the_verifier_itself_say_which_verifier_and_data_they_are_of(data, recorded, warned, capsys):
+    sha256 = sha256_of(data / "manifest.json") if recorded == "this" else "0" * 64
+    rows = [
+        Prediction(p.id, 1.0, 0.7, p.label, p.split, p.group, p.role, p.origin, p.modality, claim=p.claim)
+        for p in read_split(data, "train")
+    ]
+    predictions = data.with_name("predictions.parquet")
+    write_predictions(predictions, rows, {"verifier_fingerprint": "f" * 64, "manifest_sha256": sha256})
+    config = data.with_name("mine.yaml")
+    config.write_text(f"data: {data}\npredictions: {predictions}\noutput: {data.with_name('mined')}\n")
+    assert main(["--config", str(config)]) == 0
+    said = read_manifest(data.with_name("mined"))["mining"]
+    assert said["predictions"]["source"]["verifier_fingerprint"] == "f" * 64
+    assert said["scored_this_manifest"] is not warned
+    assert ("another manifest" in capsys.readouterr().out) == warned
+
+
+def test_the_claim_only_probe_looks_at_what_mining_kept(data):
+    predict(data, lambda pair, n: 0.1)
+    manifest = mine_data_set(config_of(data))
+    assert manifest["mining"]["claim_only_probe"]["rows"] == manifest["counts"]["train"]["rows"]
+
+
+def test_what_looks_true_is_in_the_review_list_and_not_in_train(data):
+    predict(data, lambda pair, n: 0.99 if n % 5 == 0 else 0.3)
+    manifest = mine_data_set(config_of(data))
+    mined = Path(config_of(data).output)
+    listed = [json.loads(line) for line in (mined / "review.jsonl").read_text().splitlines()]
+    assert len(listed) == manifest["mining"]["counts"]["too_certain"] > 0
+    reviewed = [Pair.from_dict(item["pair"]) for item in listed]
+    assert not {p.id for p in reviewed} & {p.id for p in read_split(mined, "train")}
+    assert {(item["kind"], item["p_supported"]) for item in listed} == {("too_certain", 0.99)}
+    assert {e.path for p in reviewed for e in p.evidence if isinstance(e, VideoSegment)} <= {
+        f"v{n}.mp4" for n in range(20)
+    }
+
+
+def test_mining_twice_gives_the_same_bytes_and_replaces_only_data_sets(data):
+    predict(data, lambda pair, n: n % 97 / 100)
+    config = config_of(data)
+    mine_data_set(config)
+    first = contents(Path(config.output))
+    mine_data_set(config)
+    assert contents(Path(config.output)) == first
+    assert {p.name for p in data.parent.iterdir()} == {"in", "data", "mined", "build.yaml", "predictions.jsonl"}
+    with pytest.raises(ConfigError, match="exists and is no data set"):
+        mine_data_set(dataclasses.replace(config, output=str(data.parent / "in")))
+    with pytest.raises(ConfigError, match="is the data set that is mined"):
+        mine_data_set(dataclasses.replace(config, output=f"{data}/../data"))
+
+
+def test_a_failed_run_leaves_the_last_good_data_set_and_no_litter(data):
+    path = predict(data, lambda pair, n: 0.1)
+    mine_data_set(config_of(data))
+    before = contents(data.with_name("mined"))
+    path.write_text(path.read_text() + '{"pair_id": "other", "margin": 1}\n')
+    with pytest.raises(RowError, match="not of these rows, got 1 of"):
+        mine_data_set(config_of(data))
+    lines = path.read_text().splitlines()[:-1]
+    lines.remove(next(line for line in lines if "/swapped/" in line))
+    path.write_text("\n".join(lines))
+    with pytest.raises(RowError, match=r"predictions\.jsonl: rows have no usable prediction, got 1 of"):
+        mine_data_set(config_of(data))
+    assert contents(data.with_name("mined")) == before
+    assert {p.name for p in data.parent.iterdir()} == {"in", "data", "mined", "build.yaml", "predictions.jsonl"}
+
+
+def test_a_damaged_shard_of_any_split_is_not_passed_on(data):
+    predict(data, lambda pair, n: 0.1)
+    (shard,) = read_manifest(data)["shards"]["test"]
+    (data / shard["file"]).write_bytes(b"")
+    with pytest.raises(RowError, match="differs from its manifest"):
+        mine_data_set(config_of(data))
+
+
+def test_media_are_still_found_from_the_new_directory(tmp_path):
+    from PIL import Image as Picture
+
+    (tmp_path / "media").mkdir()
+    for n in range(4):
+        Picture.new("RGB", (40, 40), (60 * n, 0, 0)).save(tmp_path / "media" / f"{n}.png")
+    pairs = [
+        Pair(f"{n}{label[0]}", f"Number is {n}.", (Image(f"{n}.png"),), label, group=str(n), split=split)  # type: ignore[arg-type]
+        for n, split in enumerate(["train", "train", "validation", "test"])
+        for label in ("supported", "refuted")
+        if not (label == "refuted" and n > 1)
+    ]
+    pairs = [dataclasses.replace(p, claim=p.claim + p.label) for p in pairs if p.label]
+    write_pairs(tmp_path / "in.jsonl", pairs)
+    config = tmp_path / "b.yaml"
+    config.write_text(
+        f"output: {tmp_path}/data\nmedia_root: {tmp_path}/media\nnegatives: {{swapped_per_claim: 0}}\n"
+        f"sources: [{{format: pairs, path: {tmp_path}/in.jsonl}}]\n"
+    )
+    build(load_config(BuildConfig, config))
+    predict(tmp_path / "data", lambda pair, n: 0.5)
+    out = tmp_path / "deeper" / "mined"
+    mine_data_set(dataclasses.replace(config_of(tmp_path / "data"), output=str(out)))
+    paths = {
+        e.path
+        for s in ("train", "validation", "test")
+        for p in read_split(out, s)
+        for e in p.evidence
+        if isinstance(e, Image)
+    }
+    assert paths == {str((tmp_path / "media" / f"{n}.png").resolve()) for n in range(4)}
+    assert b"media" not in (out / read_manifest(out)["shards"]["train"][0]["file"]).read_bytes()
+
+
+def test_the_command_says_what_it_did_and_fails_with_status_one(data, capsys):
+    predict(data, lambda pair, n: 0.99 if n % 5 == 0 else n % 9 / 10)
+    arguments = ["--config", str(ROOT / "configs" / "mine.yaml"), f"data={data}", f"output={data.with_name('mined')}"]
+    arguments.append(f"predictions={data.with_name('predictions.jsonl')}")
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("positives", "hard", "random", "review.jsonl", "wrote", "mined"))
+    assert main([*arguments, "mining.hard_shar=0.5"]) == 1
+    assert "did you mean mining.hard_share" in capsys.readouterr().err
+    assert main([*arguments, "mining.hard_share=7"]) == 1
+    assert "hard_share: must be in [0, 1], got 7.0" in capsys.readouterr().err
+    assert main([*arguments, "predictions=${NO_SUCH_VARIABLE}/p.parquet"]) == 1
+    assert "an environment variable is unset" in capsys.readouterr().err
+
+
+def test_mirages_mix_comes_out_of_the_real_judgments(shared_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRAGE_DATA", str(shared_data / "mirage" / "grounding_judgments"))
+    overrides = [f"output={tmp_path}/data", "splits={train: 1.0, validation: 0.0, calibration: 0.0, test: 0.0}"]
+    built = build(load_config(BuildConfig, ROOT / "configs" / "mirage_grounding_build.yaml", overrides))
+    predict(tmp_path / "data", lambda pair, n: (7 * n % 1000) / 1000)
+    manifest = mine_data_set(config_of(tmp_path / "data"))
+    counts, positives = manifest["mining"]["counts"], built["counts"]["all"]["label"]["supported"]
+    assert counts["positives"] == counts["negatives"] == positives > 1_500
+    assert counts["hard"] == math.floor(0.75 * positives + 0.5)
+    assert (counts["missing"], counts["too_certain"]) == (0, 0)
+    per_group: dict[str, int] = {}
+    for pair in read_split(tmp_path / "mined", "train"):
+        per_group[pair.group] = per_group.get(pair.group, 0) + (1 if pair.label == "supported" else -1)
+    assert len(per_group) == 10
+    assert sum(map(abs, per_group.values())) == 2 * sum(n for n in per_group.values() if n > 0)
