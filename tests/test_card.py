@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import PIL.Image
 import pytest
@@ -240,9 +241,12 @@ def test_a_real_build_gets_a_card_that_agrees_with_its_manifest(shared_data, tmp
     assert len(statistics.evidence_rows) == manifest["counts"]["all"]["segments"]
     for row in table_after(text, "| split |"):
         counts = manifest["counts"][row[0]]
-        assert row[1:] == [
-            str(v) for v in (counts["rows"], *counts["label"].values(), counts["groups"], counts["segments"])
-        ]
+        labels = [counts["label"]["supported"], counts["label"]["refuted"]]
+        assert row[1:] == [str(value) for value in (counts["rows"], *labels, counts["groups"], counts["segments"])]
+    loaded = datasets.load_dataset(str(tmp_path / "clips"), cache_dir=str(tmp_path / "cache"))
+    assert {name: len(rows) for name, rows in loaded.items()} == {
+        split: counts["rows"] for split, counts in manifest["counts"].items() if split != "all"
+    }
     assert "Annotations only" in text
     assert json.loads((tmp_path / "clips/manifest.json").read_text()) == manifest
     assert str(Path(tmp_path)) not in text
