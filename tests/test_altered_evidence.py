@@ -1,6 +1,7 @@
 """Altered evidence never shows what is known to hold, stays in its video or leaves it as its kind says, and repeats."""
 
 import dataclasses
+import itertools
 import json
 import math
 from collections import Counter
@@ -304,6 +305,27 @@ def test_a_transcript_moves_with_its_segment_or_not_at_all():
     made, missing = altered_evidence(first, config, Known.of([first, second], {"a.mp4": 60.0}))
     assert [new.evidence for new in made] == [second.evidence]
     assert missing == {"other_time": 1, "shifted_span": 1}
+
+
+def test_several_segments_move_together_without_overlap_and_in_the_order_of_their_times():
+    clues = tuple(VideoSegment("v.mp4", float(s), float(s + 4)) for s in (10, 20, 30))
+    pair = Pair("p", "Cut it.", clues, "supported", group="v.mp4")
+    for seed in range(60):
+        made, _ = altered_evidence(pair, AlteredEvidenceConfig(other_time=1), Known.of([pair], {"v.mp4": 60.0}), seed)
+        spans = [(e.start_s, e.end_s or 0.0) for row in made for e in segments_of(row)]
+        assert len(spans) == 3
+        assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+        assert not [s for s in spans for c in clues if s[0] < (c.end_s or 0) and c.start_s < s[1]]
+
+
+def test_what_somebody_judged_already_is_not_made_again():
+    pair, other = film("Cut it.", "Fry it.")
+    judged = dataclasses.replace(pair, id="judged", evidence=other.evidence, label="not_enough")
+    config = AlteredEvidenceConfig(other_time=1)
+    (new,), _ = altered_evidence(pair, config, Known.of([pair, other]))
+    assert new.evidence == other.evidence
+    (new,), _ = altered_evidence(pair, config, Known.of([pair, other, judged]))
+    assert new.evidence != other.evidence
 
 
 def test_labels_say_what_remains_and_can_be_set():
