@@ -20,16 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from .build_config import BuildConfig, media_root_of, resolved
+from .card import write_card
 from .checks import check_together
 from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest, sha256_of
+from .describing import probe_spool, statistics_of
 from .dividing import divide
 from .errors import ConfigError, RowError
+from .language_model import LanguageModel
 from .making import make_negatives
-from .manifest import count_rejected, git_revision, media_in_several_splits, spool_counts
+from .manifest import count_rejected, git_revision, media_in_several_splits, spool_counts, versions
 from .media_checks import check_media
 from .records import Rejected
 from .shards import write_spool
-from .sources import import_sources, source_entries
+from .sources import check_options, import_sources, source_entries
 from .spool import NOT_ASKED, Spool
 
 REJECTED = "rejected.jsonl"
@@ -44,6 +47,7 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
         RowError: bad rows (unless `skip_invalid`), listed in `<output>.rejected.jsonl`; or no rows are left.
     """
     config = resolved(config)
+    check_options(config)
     output = Path(config.output)
     _check_output(output)
     digests = {path: sha256_of(path) for source in config.sources for path in source.paths}
@@ -64,6 +68,8 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
                 "seed": config.seed,
                 "config": dataclasses.asdict(config),
                 "git_revision": git_revision(),
+                "versions": versions(),
+                "shortcut_probe": probe_spool(spool, config.seed) if config.shortcut_probe else None,
             }
             return _publish(output, folder, spool, manifest)
         except (RowError, ConfigError):
@@ -80,8 +86,8 @@ def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, 
     spool.index()
     if (merged_repeats := spool.progress("checked")) is None:
         merged_repeats = merged + check_together(spool)
-        if config.media == "required":
-            check_media(spool, root)
+        media = check_media(spool, root, config.probing) if config.media == "required" else {}
+        spool.note("media", media)
         spool.note("checked", merged_repeats)
         spool.commit()
     rejected = spool.rejected()
@@ -92,7 +98,8 @@ def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, 
         said = {"not_asked": not_asked, **divide(spool, config)}
         spool.note("divided", said)
         spool.commit()
-    left_out = make_negatives(spool, config) + Counter({"annotated rows not asked for": said.pop("not_asked")})
+    model = None if config.language_model is None else LanguageModel(config.language_model)
+    left_out = make_negatives(spool, config, model) + Counter({"annotated rows not asked for": said.pop("not_asked")})
     if not spool.value("SELECT COUNT(*) FROM rows WHERE out = 0"):
         _write_rejected(_list_beside(output), rejected)
         raise RowError(f"{output}: no rows are left, got {total} rows in; see {_list_beside(output)}")
@@ -100,6 +107,8 @@ def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, 
         "rejected": count_rejected(rejected),
         "left_out": {reason: number for reason, number in sorted(left_out.items()) if number},
         "merged_repeats": merged_repeats,
+        "media_files": spool.progress("media"),
+        **({} if model is None else {"language_model": model.costs()}),
         **said,
     }
 
@@ -164,6 +173,8 @@ def _publish(output: Path, folder: Path, spool: Spool, manifest: dict[str, Any])
     for name in files:
         (folder / name).rename(temporary / name)
     _write_rejected(temporary / REJECTED, spool.rejected())
+    if manifest["config"]["card"]:
+        write_card(temporary, manifest, statistics_of(spool), manifest["shortcut_probe"])
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
     (temporary / MANIFEST).write_text(text, encoding="utf-8")
     if output.exists():

@@ -6,32 +6,68 @@ import dataclasses
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from .altered_evidence import AlteredEvidenceConfig
 from .errors import ConfigError
+from .language_model import LanguageModelConfig
 from .negatives import SwappedLabel
 from .rows import SPLITS, Split
 from .splits import check_fractions
 
+Format = Literal[
+    "facts",
+    "grounding",
+    "mirage",
+    "mirage_raw",
+    "mirage_predictions",
+    "mirage_judgments",
+    "murgat",
+    "cgbench",
+    "omdbench",
+    "youcook2",
+    "videommmu",
+    "table",
+    "pairs",
+]
+
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """Annotation files of one format: `path` or `paths`."""
+    """Annotation files of one format: `path` or `paths`; `options` are the format's own.
 
-    format: Literal["facts", "grounding", "pairs"]
+    `statements: model` writes the statements of a question-answer benchmark by the language model.
+    """
+
+    format: Format
     path: str | None = None
     paths: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    statements: Literal["template", "model"] = "template"
+
+
+@dataclass(frozen=True)
+class ByModelConfig:
+    """Altered claims by the language model; see `altered_by_model`."""
+
+    per_claim: int = 0
+    attempts: int = 3
+    known_only: bool = True
 
 
 @dataclass(frozen=True)
 class NegativesConfig:
-    """Which refuted pairs a data set holds. `balanced` overrides `annotated` and `swapped_per_claim`."""
+    """Which refuted pairs a data set holds. `balanced` overrides all others but `generic_claims`."""
 
     annotated: bool = True
     swapped_per_claim: int = 1
     swapped_label: SwappedLabel = "refuted"
     generic_claims: tuple[str, ...] = ()
     balanced: bool = False
+    altered_per_claim: int = 0
+    word_groups: str | None = None
+    altered_evidence: AlteredEvidenceConfig = field(default_factory=AlteredEvidenceConfig)
+    by_model: ByModelConfig = field(default_factory=ByModelConfig)
 
 
 @dataclass(frozen=True)
@@ -59,6 +95,17 @@ class LeaksConfig:
 
 
 @dataclass(frozen=True)
+class ProbingConfig:
+    """How media files are looked at: child processes (null: one per processor), seconds a file may take, whether every
+    frame is decoded, and whether files may lie outside the media root (through `..`, links or absolute paths)."""
+
+    workers: int | None = None
+    timeout_s: float = 60.0
+    decode: bool = False
+    outside_root: Literal["refuse", "allow"] = "refuse"
+
+
+@dataclass(frozen=True)
 class BuildConfig:
     """Everything a build depends on; docs/data.md explains each key."""
 
@@ -70,6 +117,10 @@ class BuildConfig:
     negatives: NegativesConfig = field(default_factory=NegativesConfig)
     splits: SplitsConfig = field(default_factory=SplitsConfig)
     leaks: LeaksConfig = field(default_factory=LeaksConfig)
+    probing: ProbingConfig = field(default_factory=ProbingConfig)
+    language_model: LanguageModelConfig | None = None
+    shortcut_probe: bool = True
+    card: bool = True
     rows_per_shard: int = 50_000
 
 
@@ -80,12 +131,7 @@ def resolved(config: BuildConfig) -> BuildConfig:
         ConfigError: shares that do not sum to 1, a negative number, a missing file, an unset variable.
     """
     check_fractions(fractions_of(config))
-    if config.negatives.swapped_per_claim < 0:
-        number = config.negatives.swapped_per_claim
-        raise ConfigError(f"negatives.swapped_per_claim: must not be negative, got {number}; use 0 for none")
-    for key, value in (("leaks.claim_words", config.leaks.claim_words), ("rows_per_shard", config.rows_per_shard)):
-        if value < 1:
-            raise ConfigError(f"{key}: must be at least 1, got {value}; leave the key out for its default")
+    _check_numbers(config)
     if not config.sources:
         raise ConfigError("sources: the list is empty, got []; name at least one annotation file")
     sources = []
@@ -94,12 +140,40 @@ def resolved(config: BuildConfig) -> BuildConfig:
         if not paths:
             raise ConfigError(f"sources[{number}]: no file is named, got no path; set path or paths")
         expanded = tuple(_expand(path, f"sources[{number}]") for path in paths)
-        if absent := [path for path in expanded if not Path(path).is_file()]:
+        exists = Path.exists if source.format == "table" else Path.is_file  # a saved `datasets` table is a folder
+        if absent := [path for path in expanded if not exists(Path(path))]:
             raise ConfigError(f"sources[{number}]: no such annotation file, got {absent[0]}; check the path")
         sources.append(dataclasses.replace(source, path=None, paths=expanded))
     media_root = None if config.media_root is None else _expand(config.media_root, "media_root")
     output = _expand(config.output, "output")
-    return dataclasses.replace(config, sources=tuple(sources), media_root=media_root, output=output)
+    rules = config.negatives
+    if rules.word_groups is not None:
+        rules = dataclasses.replace(rules, word_groups=_expand(rules.word_groups, "negatives.word_groups"))
+    return dataclasses.replace(config, sources=tuple(sources), media_root=media_root, output=output, negatives=rules)
+
+
+def _check_numbers(config: BuildConfig) -> None:
+    rules = config.negatives
+    counts = {
+        "negatives.swapped_per_claim": rules.swapped_per_claim,
+        "negatives.altered_per_claim": rules.altered_per_claim,
+        "negatives.by_model.per_claim": rules.by_model.per_claim,
+    }
+    for key, value in counts.items():
+        if value < 0:
+            raise ConfigError(f"{key}: must not be negative, got {value}; use 0 for none")
+    positive = {
+        "negatives.by_model.attempts": rules.by_model.attempts,
+        "leaks.claim_words": config.leaks.claim_words,
+        "probing.workers": 1 if config.probing.workers is None else config.probing.workers,
+        "probing.timeout_s": config.probing.timeout_s,
+        "rows_per_shard": config.rows_per_shard,
+    }
+    for key, value in positive.items():
+        if not value > 0:
+            raise ConfigError(f"{key}: must be greater than 0, got {value}; leave the key out for its default")
+    if rules.by_model.per_claim and config.language_model is None:
+        raise ConfigError("language_model: required for negatives.by_model, got none; name the endpoint and model")
 
 
 def _expand(path: str, key: str) -> str:

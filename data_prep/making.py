@@ -1,34 +1,37 @@
 """Make the negatives a config asks for, split by split, reading the spool and appending to it.
 
-Swapped evidence is made claim by claim (all rows of a claim at once), altered claims and altered evidence segment by
-segment; each stretch of work is committed with the place it ends at. A balanced split is chosen as a whole in memory.
+Swapped evidence is made here, claim by claim (all rows of a claim at once), altered claims and evidence in `altering`;
+each stretch of work is committed with the place it ends at. A balanced split is chosen as a whole in memory.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tqdm import tqdm
 
+from .altering import alter_split, collect_vocabulary
 from .build_config import BuildConfig
-from .negatives import Segments, balanced_pairs, normal_claim, swaps_of_claim
+from .language_model import LanguageModel
+from .negatives import Asked, Segments, balanced_pairs, segment_rank, swap_targets, swapped_id
 from .records import Row
-from .rows import SPLITS, Pair, Split
-from .spool import LEFT_OUT, Spool, Stored, claim_key
+from .rows import SPLITS, Pair, Split, evidence_key
+from .spool import LEFT_OUT, Spool, Stored, claim_key, evidence_of
 
 _COMMIT_EVERY = 20_000
 _IN_SPLIT = "g.split = ? AND r.out = 0 AND r.n <= ?"
 
-Work = Iterator[tuple[str | int, list[Row], Counter[str]]]
-"""What was made of one unit: where it ends (to go on from after a kill), the new rows, what could not be made."""
 
-
-def make_negatives(spool: Spool, config: BuildConfig) -> Counter[str]:
+def make_negatives(spool: Spool, config: BuildConfig, model: LanguageModel | None) -> Counter[str]:
     """Append the negatives of every split to the spool; how many rows were left out or could not be made, by reason."""
     rules = config.negatives
+    altered = not rules.balanced and (rules.altered_per_claim or rules.by_model.per_claim)
+    if altered:
+        spool.db.execute("CREATE INDEX IF NOT EXISTS rows_group ON rows (grp)")
+    vocabulary = collect_vocabulary(spool, config) if altered else None
     left_out: Counter[str] = Counter()
     for split in SPLITS:
         if (last := spool.progress(f"annotated/{split}")) is None:
@@ -36,56 +39,67 @@ def make_negatives(spool: Spool, config: BuildConfig) -> Counter[str]:
             spool.note(f"annotated/{split}", last)
         if rules.balanced:
             left_out += _balance(spool, config, split, last)
-        elif rules.swapped_per_claim:
-            left_out += _in_stretches(
-                spool, f"swapped/{split}", lambda after, s=split, n=last: _swaps(spool, config, s, n, after)
-            )
-    return left_out
-
-
-def _in_stretches(spool: Spool, step: str, work: Callable[[str | int | None], Work]) -> Counter[str]:
-    """Add what `work` makes, committed now and then together with where to go on from."""
-    state = spool.progress(step) or {"after": None, "left_out": {}, "done": False}
-    left_out = Counter(state["left_out"])
-    if state["done"]:
-        return left_out
-    pending = 0
-    for after, rows, missing in tqdm(work(state["after"]), desc=step, unit="unit", mininterval=1.0):
-        made = spool.add_new(rows)
-        left_out += missing
-        left_out["negatives that were there already"] += len(rows) - made
-        pending += made
-        if pending >= _COMMIT_EVERY:
-            spool.note(step, {"after": after, "left_out": left_out, "done": False})
-            spool.commit()
-            pending = 0
-    spool.note(step, {"left_out": left_out, "done": True})
-    spool.commit()
-    return left_out
-
-
-def _swaps(spool: Spool, config: BuildConfig, split: Split, last: int, after: str | int | None) -> Work:
-    rules = config.negatives
-    reader = spool.reader()
-    firsts = f"SELECT MIN(r.n) FROM rows r JOIN groups g ON g.name = r.grp WHERE {_IN_SPLIT} GROUP BY r.e"
-    stands = spool.rows(f"r.n IN ({firsts})", (split, last), db=reader)
-    segments = Segments.of((stored.row.pair for stored in stands), config.seed)
-    generic = {normal_claim(claim) for claim in rules.generic_claims}
-    start = bytes.fromhex(str(after or ""))
-    rows = spool.rows(f"{_IN_SPLIT} AND r.claim_key > ?", (split, last, start), "r.claim_key, r.n", reader)
-    for key, same in itertools.groupby(rows, lambda stored: claim_key(stored.row.pair.claim)):
-        stored = list(same)
-        pairs = [s.row.pair for s in stored]
-        if not any(pair.label == "supported" for pair in pairs) or normal_claim(pairs[0].claim) in generic:
             continue
-        made, missing = swaps_of_claim(pairs, segments, rules.swapped_per_claim, config.seed, rules.swapped_label)
-        yield key.hex(), _rows(made, stored), Counter({"swapped negatives without a segment": missing})
+        if rules.swapped_per_claim:
+            left_out += _swap_split(spool, config, split, last)
+        left_out += alter_split(spool, config, split, last, vocabulary, model)
+    return left_out
+
+
+def _swap_split(spool: Spool, config: BuildConfig, split: Split, last: int) -> Counter[str]:
+    """Swapped negatives of a split. The new rows are copied inside the spool: a claim asked of other evidence."""
+    rules, step = config.negatives, f"swapped/{split}"
+    state = spool.progress(step) or {"after": "", "missing": 0, "done": False}
+    missing = state["missing"]
+    pending: list[tuple[Any, ...]] = []
+    if not state["done"]:
+        segments, keys = _segments(spool, config, split, last)
+        start = bytes.fromhex(state["after"])
+        generic = {claim_key(claim) for claim in rules.generic_claims}
+        for after, ns, asked in tqdm(_asked(spool, split, last, start), desc=step, unit="claim", mininterval=1.0):
+            if after in generic:
+                continue
+            chosen, without = swap_targets(asked, segments, rules.swapped_per_claim, config.seed)
+            missing += without
+            for i, j in chosen:
+                name = swapped_id(asked[i].id, keys[j])
+                pending.append((segments.keys[j], name, rules.swapped_label, segments.groups[j], ns[i]))
+            if len(pending) >= _COMMIT_EVERY:
+                spool.copy_swapped(pending)
+                spool.note(step, {"after": after.hex(), "missing": missing, "done": False})
+                spool.commit()
+                pending.clear()
+        spool.copy_swapped(pending)
+        spool.note(step, {"missing": missing, "done": True})
+        spool.commit()
+    return Counter({"swapped negatives without a segment": missing})
+
+
+def _segments(spool: Spool, config: BuildConfig, split: Split, last: int) -> tuple[Segments[int], list[str]]:
+    """The segments of a split (evidence numbers, group of the first row of each), and their evidence keys."""
+    query = f"""SELECT f.e, r.grp, v.json FROM
+        (SELECT r.e AS e, MIN(r.n) AS n FROM rows r JOIN groups g ON g.name = r.grp WHERE {_IN_SPLIT} GROUP BY r.e) f
+        JOIN rows r ON r.n = f.n JOIN evidence v ON v.e = f.e"""
+    found = [(evidence_key(evidence_of(text)), e, group) for e, group, text in spool.db.execute(query, (split, last))]
+    found.sort(key=lambda item: segment_rank(config.seed, item[0]))
+    return Segments([e for _, e, _ in found], [group for *_, group in found]), [key for key, *_ in found]
+
+
+def _asked(spool: Spool, split: Split, last: int, after: bytes) -> Iterator[tuple[bytes, list[int], list[Asked[int]]]]:
+    """(claim, numbers of its rows, the rows) for each claim of a split that follows the claim `after`."""
+    query = f"""SELECT r.claim_key, r.n, r.id, r.e, r.grp, r.label IS 'supported'
+        FROM rows r JOIN groups g ON g.name = r.grp WHERE {_IN_SPLIT} AND r.claim_key > ? ORDER BY r.claim_key, r.n"""
+    rows = spool.reader().execute(query, (split, last, after))
+    for key, same in itertools.groupby(rows, lambda row: row[0]):
+        found = list(same)
+        yield key, [row[1] for row in found], [Asked(*row[2:]) for row in found]
 
 
 def _rows(made: Iterable[Pair], stored: Sequence[Stored]) -> list[Row]:
     """New pairs as rows that name the place of the row they were made from."""
     places = {s.row.pair.id: s.row for s in stored}
-    return [dataclasses.replace(places[pair.meta["claim_of"]], pair=pair) for pair in made]
+    rows = ((pair, places[pair.meta["claim_of"]]) for pair in made)
+    return [Row(pair, row.file, row.line, row.record) for pair, row in rows]
 
 
 def _balance(spool: Spool, config: BuildConfig, split: Split, last: int) -> Counter[str]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.metadata
+import platform
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
@@ -58,6 +61,16 @@ def git_revision() -> str | None:
         return git("rev-parse", "HEAD")
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a data set depends on."""
+    names = ("proofreel", "av", "decord", "numpy", "pyarrow", "scikit-learn")
+    found = {"python": platform.python_version()}
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def summary(manifest: dict[str, Any], output: Path) -> str:

@@ -1,4 +1,6 @@
-"""Check the media of a build: every file opened once, every span inside its file."""
+"""Check the media of a build: every file opened once, in its own process; every span inside its file and every file
+below the media root. What was learned of a file is kept in the spool (`files`).
+"""
 
 from __future__ import annotations
 
@@ -7,49 +9,77 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import PIL.Image
 from tqdm import tqdm
 
+from .build_config import ProbingConfig
 from .checks import refuse
-from .errors import MediaError
-from .media import check_segment, probe
+from .media import MediaInfo, check_segment
+from .probing import Kind, MediaFile, media_rows, outside_root, probe_all
 from .records import kind_of
 from .rows import Image, VideoSegment, evidence_from_dict, media_path
 from .spool import Spool, Stored
 
+_BATCH = 256
 _USED = "m.e IN (SELECT e FROM rows WHERE out = 0)"
+_KIND = "json_extract(m.part, '$.kind')"
 
 
-def check_media(spool: Spool, media_root: Path) -> None:
-    """Reject every row whose media is missing, unreadable, marked absent, or does not hold its span."""
-    paths = [path for (path,) in spool.db.execute(f"SELECT DISTINCT path FROM media m WHERE {_USED} ORDER BY path")]
-    for path in tqdm(paths, desc="probing media", unit="file"):
-        refuse(spool, list(_complaints(spool, path, media_root)))
+def check_media(spool: Spool, media_root: Path, rules: ProbingConfig) -> dict[str, Any]:
+    """Reject every row whose media is missing, unreadable, outside the root, marked absent, or does not hold its span.
+
+    Returns:
+        Tables of what the files are (`media_rows`), for the data set card.
+    """
+    kinds: tuple[Kind, ...] = ("video", "image")
+    seen: list[MediaFile] = []
+    for kind in kinds:
+        query = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND {_USED} ORDER BY path"
+        paths = [path for (path,) in spool.db.execute(query, (kind,))]
+        with tqdm(total=len(paths), desc=f"probing {kind}s", unit="file", disable=not paths) as bar:
+            for start in range(0, len(paths), _BATCH):
+                found = _look(paths[start : start + _BATCH], media_root, kind, rules, bar)
+                for path, file in found.items():
+                    _keep(spool, path, file, kind, media_root)
+                seen.extend(file for file in found.values() if isinstance(file, MediaFile))
+    return media_rows(seen)
 
 
-def _complaints(spool: Spool, path: str, media_root: Path) -> Iterator[tuple[Stored, str, str]]:
-    for e, text in spool.db.execute(f"SELECT e, part FROM media m WHERE path = ? AND {_USED}", (path,)).fetchall():
+def _look(paths: list[str], media_root: Path, kind: Kind, rules: ProbingConfig, bar: Any) -> dict[str, MediaFile | str]:
+    """What each file is, or the message that says why it cannot be used."""
+    bad: dict[str, MediaFile | str] = {}
+    for path in paths:
+        if rules.outside_root == "refuse" and (message := outside_root(path, media_root)) is not None:
+            bad[path] = message
+        elif not (file := media_path(path, media_root)).exists():
+            bad[path] = f"{file}: media file is missing, got no such file; see media_root"
+    bar.update(len(bad))
+    good = [path for path in paths if path not in bad]
+    read = probe_all(good, media_root, kind, rules.workers, rules.timeout_s, rules.decode, progress=bar.update)
+    return {**bad, **read}
+
+
+def _keep(spool: Spool, path: str, file: MediaFile | str, kind: Kind, media_root: Path) -> None:
+    if isinstance(file, MediaFile):
+        duration_s = file.info.duration_s if isinstance(file.info, MediaInfo) else None
+        spool.db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (path, file.sha256, duration_s))
+    refuse(spool, list(_complaints(spool, path, file, kind)))
+
+
+def _complaints(spool: Spool, path: str, file: MediaFile | str, kind: Kind) -> Iterator[tuple[Stored, str, str]]:
+    query = f"SELECT e, part FROM media m WHERE path = ? AND {_KIND} = ? AND {_USED}"
+    for e, text in spool.db.execute(query, (path, kind)).fetchall():
         part: Any = evidence_from_dict(json.loads(text))
-        for kind, message in _problems(part, media_root):
+        for problem_kind, message in _problems(part, file):
             for stored in spool.rows("r.out = 0 AND r.e = ?", (e,)):
-                yield stored, kind, message
+                yield stored, problem_kind, message
 
 
-def _problems(part: VideoSegment | Image, media_root: Path) -> Iterator[tuple[str, str]]:
-    file = media_path(part.path, media_root)
-    if not file.is_file():
-        yield "media file is missing", f"{file}: media file is missing, got no such file; see media_root"
-    elif isinstance(part, Image):
-        try:
-            with PIL.Image.open(file) as image:
-                image.verify()
-        except (OSError, SyntaxError) as error:  # Pillow reports a damaged PNG as a SyntaxError
-            yield "media is unreadable", f"{file}: not a readable image, got {error}; save it again"
-    elif part.absent:
+def _problems(part: VideoSegment | Image, file: MediaFile | str) -> Iterator[tuple[str, str]]:
+    if isinstance(file, str):
+        known = ("media file is missing", "media path leaves the media root")
+        yield next((kind for kind in known if kind in file), "media is unreadable"), file
+    elif isinstance(part, VideoSegment) and part.absent:
         message = f"{part.path}: media is marked absent, got a build that needs it; build with media=absent"
         yield "media is marked absent", message
-    else:
-        try:
-            yield from ((kind_of(m), m) for m in check_segment(part, probe(part.path, media_root)))
-        except MediaError as error:
-            yield "media is unreadable", str(error)
+    elif isinstance(part, VideoSegment) and isinstance(file.info, MediaInfo):
+        yield from ((kind_of(message), message) for message in check_segment(part, file.info))

@@ -7,19 +7,19 @@ carries that to the end: every sentence occurs equally often supported and refut
 from __future__ import annotations
 
 import dataclasses
-import functools
 import heapq
 import itertools
 import unicodedata
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 from .rows import Pair, evidence_key
 from .splits import rank
 
 SwappedLabel = Literal["refuted", "not_enough"]
-_key = functools.lru_cache(maxsize=100_000)(evidence_key)  # many rows share their evidence
+SWAPPED = "swapped_evidence"
+Key = TypeVar("Key", str, int)
 
 
 def normal_claim(claim: str) -> str:
@@ -28,26 +28,63 @@ def normal_claim(claim: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Segments:
-    """The evidence of one split in a pseudo-random order, each with a pair that has it."""
+class Segments(Generic[Key]):
+    """The evidence of one split in a pseudo-random order: what names each, and its group."""
 
-    keys: tuple[str, ...]
-    examples: tuple[Pair, ...]
-
-    @classmethod
-    def of(cls, pairs: Iterable[Pair], seed: int) -> Segments:
-        """Collect the segments of `pairs` (the first pair of each stands for it), ordered by the seed."""
-        examples: dict[str, Pair] = {}
-        for pair in pairs:
-            examples.setdefault(_key(pair.evidence), pair)
-        order = sorted(examples, key=lambda key: rank(seed, "segment", key))
-        return cls(tuple(order), tuple(examples[key] for key in order))
+    keys: Sequence[Key]
+    groups: Sequence[str]
 
     def allowed(self, holds_in: Collection[str], start: int = 0) -> Iterator[int]:
         """The numbers of the segments outside the groups in which a claim holds; begins at the start-th."""
         for number in itertools.chain(range(start, len(self.keys)), range(start)):
-            if self.examples[number].group not in holds_in:
+            if self.groups[number] not in holds_in:
                 yield number
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked(Generic[Key]):
+    """A row as the choice of swaps sees it: its id, its evidence and group, and whether it is supported."""
+
+    id: str
+    evidence: Key
+    group: str
+    supported: bool
+
+
+def swap_targets(
+    same: Sequence[Asked[Key]], segments: Segments[Key], per_claim: int, seed: int
+) -> tuple[list[tuple[int, int]], int]:
+    """Segments of which a claim is to be asked falsely, given all rows of one split that make this claim.
+
+    A target belongs to no group in which the claim holds, and the claim is not asked of it yet.
+
+    Returns:
+        (number in `same` of a supported row, number of a segment), `per_claim` for each; how many could not be found.
+    """
+    holds_in = {row.group for row in same if row.supported}
+    taken = {row.evidence for row in same}
+    chosen: list[tuple[int, int]] = []
+    wanted = 0
+    for index, row in enumerate(same):
+        if not row.supported:
+            continue
+        wanted += per_claim
+        start = int(rank(seed, "swap", row.id), 16) % len(segments.keys)
+        free = (number for number in segments.allowed(holds_in, start) if segments.keys[number] not in taken)
+        numbers = list(itertools.islice(free, per_claim))
+        taken.update(segments.keys[number] for number in numbers)
+        chosen.extend((index, number) for number in numbers)
+    return chosen, wanted - len(chosen)
+
+
+def segment_rank(seed: int, key: str) -> str:
+    """The place of a segment in the pseudo-random order; `key` is its `evidence_key`."""
+    return rank(seed, "segment", key)
+
+
+def swapped_id(claim_of: str, key: str) -> str:
+    """The id of the swapped pair that asks the claim of one pair of other evidence, named by its `evidence_key`."""
+    return f"{claim_of}/swapped/{rank(0, key)[:8]}"
 
 
 def swapped_negatives(
@@ -65,7 +102,7 @@ def swapped_negatives(
     Returns:
         The new pairs (group of their evidence, context of their claim), and how many could not be made.
     """
-    segments = Segments.of(pairs, seed)
+    segments, examples = _segments_of(pairs, seed)
     generic = {normal_claim(claim) for claim in generic_claims}
     by_claim: dict[str, list[Pair]] = defaultdict(list)
     for pair in pairs:
@@ -74,42 +111,31 @@ def swapped_negatives(
     missing = 0
     for claim, same in by_claim.items():
         if claim not in generic:
-            new, without = swaps_of_claim(same, segments, per_claim, seed, label)
-            made.extend(new)
+            asked = [Asked(p.id, evidence_key(p.evidence), p.group, p.label == "supported") for p in same]
+            chosen, without = swap_targets(asked, segments, per_claim, seed)
+            made.extend(_swap(same[index], examples[segments.keys[number]], label) for index, number in chosen)
             missing += without
     return made, missing
 
 
-def swaps_of_claim(
-    same: Sequence[Pair], segments: Segments, per_claim: int, seed: int, label: SwappedLabel
-) -> tuple[list[Pair], int]:
-    """The swapped pairs of all the rows of one split that make one claim, and how many could not be made."""
-    holds_in = {pair.group for pair in same if pair.label == "supported"}
-    taken = {_key(pair.evidence) for pair in same}
-    made: list[Pair] = []
-    missing = 0
-    for pair in same:
-        if pair.label != "supported":
-            continue
-        start = int(rank(seed, "swap", pair.id), 16) % len(segments.keys)
-        free = (number for number in segments.allowed(holds_in, start) if segments.keys[number] not in taken)
-        chosen = list(itertools.islice(free, per_claim))
-        missing += per_claim - len(chosen)
-        taken.update(segments.keys[number] for number in chosen)
-        made.extend(_swap(pair, segments.examples[number], label) for number in chosen)
-    return made, missing
+def _segments_of(pairs: Iterable[Pair], seed: int) -> tuple[Segments[str], dict[str, Pair]]:
+    """The segments of `pairs` and, by evidence key, the first pair of each."""
+    examples: dict[str, Pair] = {}
+    for pair in pairs:
+        examples.setdefault(evidence_key(pair.evidence), pair)
+    keys = sorted(examples, key=lambda key: segment_rank(seed, key))
+    return Segments(keys, [examples[key].group for key in keys]), examples
 
 
 def _swap(claim_of: Pair, evidence_of: Pair, label: SwappedLabel) -> Pair:
-    digest = rank(0, _key(evidence_of.evidence))[:8]
     return dataclasses.replace(
         claim_of,
-        id=f"{claim_of.id}/swapped/{digest}",
+        id=swapped_id(claim_of.id, evidence_key(evidence_of.evidence)),
         evidence=evidence_of.evidence,
         label=label,
         soft_label=None,
         group=evidence_of.group,
-        origin="swapped_evidence",
+        origin=SWAPPED,
         teacher_margin=None,
         meta={"claim_of": claim_of.id},
     )
@@ -130,14 +156,13 @@ def balanced_pairs(
         The balanced pairs, and how many positives were left out: as `generic`, or as `unbalanceable` (fewer segments
         where the claim may be asked than segments where it holds).
     """
-    segments = Segments.of(pairs, seed)
+    segments, examples = _segments_of(pairs, seed)
     generic = {normal_claim(claim) for claim in generic_claims}
     positives: dict[str, list[Pair]] = defaultdict(list)
     left_out = Counter(generic=0, unbalanceable=0)
     for pair in pairs:
         if pair.label == "supported":
             positives[normal_claim(pair.claim)].append(pair)
-    examples = dict(zip(segments.keys, segments.examples, strict=True))
     allowed = {
         claim: [segments.keys[number] for number in segments.allowed({pair.group for pair in group})]
         for claim, group in positives.items()
@@ -155,7 +180,7 @@ def balanced_pairs(
 
 
 def _counts(positives: Iterable[list[Pair]]) -> Counter[str]:
-    return Counter(_key(pair.evidence) for group in positives for pair in group)
+    return Counter(evidence_key(pair.evidence) for group in positives for pair in group)
 
 
 def _spread(

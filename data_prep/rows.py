@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import unicodedata
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +25,7 @@ LABELS: tuple[Label, ...] = get_args(Label)
 SPLITS: tuple[Split, ...] = get_args(Split)
 MODALITIES: tuple[Modality, ...] = get_args(Modality)
 MAX_CLAIM_CHARS = 2_000
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # Unicode's Cc and Cs without tab and newline
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ def _claim_problems(claim: Any) -> Iterable[str]:
         yield f"claim is empty, got {claim!r}; write the claim or leave the row out"
     elif len(claim) > MAX_CLAIM_CHARS:
         yield f"claim is longer than {MAX_CLAIM_CHARS} characters, got {len(claim)}; split it into atomic claims"
-    elif any(unicodedata.category(c) in ("Cc", "Cs") and c not in "\t\n" for c in claim):
+    elif _CONTROL.search(claim):
         yield f"claim holds control or surrogate characters, got {claim!r}; remove them"
 
 

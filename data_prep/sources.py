@@ -12,13 +12,28 @@ from tqdm import tqdm
 
 from .build_config import BuildConfig, SourceConfig
 from .checks import check_contents
+from .config import from_mapping
 from .dataset import pair_from, read_pair_records
-from .errors import RowError
+from .errors import ConfigError, RowError
+from .importers import (
+    cgbench,
+    mirage,
+    mirage_judgments,
+    mirage_predictions,
+    mirage_raw,
+    murgat,
+    omdbench,
+    table,
+    videommmu,
+    youcook2,
+)
 from .importers.facts import read_facts
 from .importers.grounding import merge_judgments, read_judgments
+from .importers.mirage_annotators import merge_annotators
 from .records import Record, Rejected, Row, reject
 from .rows import Evidence, Image, VideoSegment
 from .spool import Spool
+from .statement_writer import statement_writer
 
 _BATCH = 10_000
 _CACHED_PLACES = 20_000
@@ -35,11 +50,12 @@ def import_sources(spool: Spool, config: BuildConfig, root: Path) -> int:
     merged = 0
     for number, source in enumerate(config.sources):
         step = f"import/{number}"
-        if source.format in MERGED:
-            merged += _import_merged(spool, config, source, step, root)
+        if source.format in _MERGED:
+            merged += _import_merged(spool, config, number, root)
             continue
+        read = _reader(config, number)
         for place, path in enumerate(source.paths):
-            _import_file(spool, source, Path(path), f"{step}/{place}", _Placer(config, Path(path), root))
+            _import_file(spool, read, Path(path), f"{step}/{place}", _Placer(config, Path(path), root))
     return merged
 
 
@@ -53,22 +69,24 @@ def source_entries(spool: Spool, config: BuildConfig, digests: dict[str, str]) -
     return entries
 
 
-def _import_file(spool: Spool, source: SourceConfig, path: Path, step: str, place: _Placer) -> None:
+def _import_file(
+    spool: Spool, read: Callable[[Path], Iterator[Row | Rejected]], path: Path, step: str, place: _Placer
+) -> None:
     """Add a file's rows, a batch at a time, each batch committed with the number of items it ends at."""
     state = spool.progress(step) or {"items": 0, "rows": 0, "done": False}
     if state["done"]:
         return
     with tqdm(desc=f"reading {path.name}", unit="row", mininterval=1.0) as bar:
         items = 0
-        for batch in _batches(read_source(source, path)):
+        for batch in _batches(read(path)):
             items += len(batch)
             bar.update(len(batch))
             if items <= state["items"]:
                 continue
-            rows = [place(item) for item in batch if isinstance(item, Row)]
+            rows = [item for item in batch if isinstance(item, Row)]
             good, bad = check_contents(rows)
             spool.reject([*(item for item in batch if isinstance(item, Rejected)), *bad])
-            spool.add(good)
+            spool.add(good, place)
             state = {"items": items, "rows": state["rows"] + len(rows), "done": False}
             spool.note(step, state)
             spool.commit()
@@ -88,21 +106,27 @@ def _batches(items: Iterable[Row | Rejected]) -> Iterator[list[Row | Rejected]]:
         yield batch
 
 
-def _import_merged(spool: Spool, config: BuildConfig, source: SourceConfig, step: str, root: Path) -> int:
+def _import_merged(spool: Spool, config: BuildConfig, number: int, root: Path) -> int:
     """Add a source whose rows can only be told from one another together, in one go."""
+    source, step, read = config.sources[number], f"import/{number}", _reader(config, number)
     if (done := spool.progress(step)) is not None:
         return done
     rows: list[Row] = []
     for place, path in enumerate(source.paths):
-        items = list(read_source(source, Path(path)))
+        items = list(read(Path(path)))
         here = [item for item in items if isinstance(item, Row)]
         spool.reject(item for item in items if isinstance(item, Rejected))
         spool.note(f"{step}/{place}", {"rows": len(here)})
-        rows.extend(map(_Placer(config, Path(path), root), here))
-    together, conflicts = MERGED[source.format](rows, source)
-    good, bad = check_contents(together)
-    spool.reject([*conflicts, *bad])
-    spool.add(good)
+        good, bad = check_contents(here)
+        spool.reject(bad)
+        place = _Placer(config, Path(path), root)
+        rows.extend(
+            dataclasses.replace(row, pair=dataclasses.replace(row.pair, evidence=place(row.pair.evidence)))
+            for row in good
+        )
+    together, conflicts = _MERGED[source.format](rows, _options(source, number))
+    spool.reject(conflicts)
+    spool.add(together)
     merged = len(rows) - len(together) - len(conflicts)
     spool.note(step, merged)
     spool.commit()
@@ -110,7 +134,7 @@ def _import_merged(spool: Spool, config: BuildConfig, source: SourceConfig, step
 
 
 class _Placer:
-    """Gives rows of one file media paths relative to the data set's root, and marks media absent where they are."""
+    """Gives evidence of one file media paths relative to the data set's root, and marks media absent where they are."""
 
     def __init__(self, config: BuildConfig, path: Path, root: Path) -> None:
         self._absent = config.media == "absent"
@@ -118,37 +142,59 @@ class _Placer:
         self._root = root
         self._placed: dict[tuple[Evidence, ...], tuple[Evidence, ...]] = {}
 
-    def __call__(self, row: Row) -> Row:
-        evidence = row.pair.evidence
-        try:
-            placed = self._placed.get(evidence)
-        except TypeError:  # a value of the wrong type, which the check of contents will name
-            return row
+    def __call__(self, evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+        placed = self._placed.get(evidence)
         if placed is None:
             if len(self._placed) >= _CACHED_PLACES:
                 self._placed.clear()
             placed = self._placed[evidence] = tuple(self._place(part) for part in evidence)
-        if placed == evidence:
-            return row
-        return dataclasses.replace(row, pair=dataclasses.replace(row.pair, evidence=placed))
+        return placed
 
     def _place(self, part: Evidence) -> Evidence:
-        if not isinstance(part, (VideoSegment, Image)) or not isinstance(part.path, str) or not part.path:
+        if not isinstance(part, (VideoSegment, Image)):
             return part
         if isinstance(part, VideoSegment):  # 1 and 1.0 are the same time, and must be the same text
-            part = dataclasses.replace(part, start_s=_seconds(part.start_s), end_s=_seconds(part.end_s))
+            end_s = None if part.end_s is None else float(part.end_s)
+            part = dataclasses.replace(part, start_s=float(part.start_s), end_s=end_s)
         if self._folder != self._root and not os.path.isabs(part.path):
             part = dataclasses.replace(part, path=os.path.relpath(self._folder / part.path, self._root))
         return dataclasses.replace(part, absent=True) if self._absent and isinstance(part, VideoSegment) else part
 
 
-def _seconds(value: Any) -> Any:
-    return float(value) if type(value) is int and abs(value) < 2**53 else value
+def check_options(config: BuildConfig) -> None:
+    """Raise `ConfigError` unless every source's options are those of its format; touches no annotation file."""
+    for number, source in enumerate(config.sources):
+        _options(source, number)
+        if source.statements == "model" and source.format not in _WITH_STATEMENTS:
+            known = sorted(_WITH_STATEMENTS)
+            raise ConfigError(f"sources[{number}].statements: format writes none, got {source.format}; one of {known}")
+        if source.statements == "model" and config.language_model is None:
+            raise ConfigError("language_model: required for statements=model, got none; name the endpoint and model")
 
 
-def read_source(source: SourceConfig, path: Path) -> Iterator[Row | Rejected]:
-    """The rows of one annotation file in its source's format."""
-    return READERS[source.format](path)
+def _options(source: SourceConfig, number: int) -> Any:
+    where = f"sources[{number}].options"
+    if source.format in _WITH_OPTIONS:
+        return from_mapping(_WITH_OPTIONS[source.format].Options, dict(source.options), where=where)
+    if source.options:
+        raise ConfigError(
+            f"{where}: format has no options, got {sorted(source.options)} for {source.format}; remove them"
+        )
+    return None
+
+
+def _reader(config: BuildConfig, number: int) -> Callable[[Path], Iterator[Row | Rejected]]:
+    """What reads one annotation file of a source."""
+    source = config.sources[number]
+    options = _options(source, number)
+    if options is None:
+        return _WITHOUT_OPTIONS[source.format]
+    module = _WITH_OPTIONS[source.format]
+    if source.statements == "model":
+        assert config.language_model is not None
+        rewrite = statement_writer(config.language_model)
+        return lambda path: module.read(path, options, rewrite=rewrite)
+    return lambda path: module.read(path, options)
 
 
 def _read_pair_rows(path: Path) -> Iterator[Row | Rejected]:
@@ -169,11 +215,25 @@ def _not_a_pair(item: Record, error: RowError) -> Rejected:
     return reject(item, message, id=name if isinstance(name, str) else None)
 
 
-READERS: dict[str, Callable[[Path], Iterator[Row | Rejected]]] = {
+_WITHOUT_OPTIONS: dict[str, Callable[[Path], Iterator[Row | Rejected]]] = {
     "facts": read_facts,
     "grounding": read_judgments,
     "pairs": _read_pair_rows,
 }
-MERGED: dict[str, Callable[[list[Row], SourceConfig], tuple[list[Row], list[Rejected]]]] = {
-    "grounding": lambda rows, source: merge_judgments(rows),
+_WITH_OPTIONS: dict[str, Any] = {
+    "mirage": mirage,
+    "mirage_raw": mirage_raw,
+    "mirage_predictions": mirage_predictions,
+    "mirage_judgments": mirage_judgments,
+    "murgat": murgat,
+    "cgbench": cgbench,
+    "omdbench": omdbench,
+    "youcook2": youcook2,
+    "videommmu": videommmu,
+    "table": table,
+}
+_WITH_STATEMENTS = frozenset({"cgbench", "videommmu"})
+_MERGED: dict[str, Callable[[list[Row], Any], tuple[list[Row], list[Rejected]]]] = {
+    "grounding": lambda rows, _: merge_judgments(rows),
+    "mirage_judgments": lambda rows, options: merge_annotators(rows, options.annotators),
 }

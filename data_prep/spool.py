@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .negatives import normal_claim
+from .negatives import SWAPPED, normal_claim
 from .records import Rejected, Row
 from .rows import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_to_dict
 
@@ -29,7 +29,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS progress (step TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS evidence (e INTEGER PRIMARY KEY, digest BLOB UNIQUE, json TEXT);
 CREATE TABLE IF NOT EXISTS media (path TEXT, e INTEGER, part TEXT, PRIMARY KEY (path, e, part)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, sha256 TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, sha256 TEXT, duration_s REAL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rejected (number INTEGER PRIMARY KEY, json TEXT);
 CREATE TABLE IF NOT EXISTS groups (name TEXT PRIMARY KEY, split TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rows (
@@ -42,6 +42,8 @@ CREATE INDEX IF NOT EXISTS rows_claim ON rows (claim_key, e);
 CREATE INDEX IF NOT EXISTS rows_evidence ON rows (e, n);
 """
 _INSERT = "INSERT INTO rows VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+_SWAP = f"""INSERT INTO rows SELECT ?1, claim_key, ?2, {KEPT}, file, line, record, ?3, claim, context, ?4, NULL, split,
+    ?5, role, '{SWAPPED}', modality, weight, NULL, '{{"claim_of": ' || json_quote(id) || '}}' FROM rows WHERE n = ?6"""
 _CACHED_EVIDENCE = 20_000
 
 
@@ -125,9 +127,11 @@ class Spool:
         """A second connection that sees the state of now while this one goes on writing."""
         return sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
 
-    def add(self, rows: Iterable[Row]) -> int:
-        """Append rows; returns how many."""
-        values = [self._values(row) for row in rows]
+    def add(
+        self, rows: Iterable[Row], place: Callable[[tuple[Evidence, ...]], tuple[Evidence, ...]] | None = None
+    ) -> int:
+        """Append rows, their evidence as `place` gives it; returns how many."""
+        values = [self._values(row, place) for row in rows]
         self.db.executemany(_INSERT, values)
         return len(values)
 
@@ -143,13 +147,22 @@ class Spool:
                 self._last -= 1
         return self._last - before
 
-    def _values(self, row: Row) -> tuple[Any, ...]:
+    def copy_swapped(self, swaps: Sequence[tuple[int, str, str, str, int]]) -> None:
+        """Append copies of rows that ask their claim of other evidence: (evidence, id, label, group, row number)."""
+        numbered = ((self._last + i, *swap) for i, swap in enumerate(swaps, start=1))
+        self.db.executemany(_SWAP, numbered)
+        self._last += len(swaps)
+
+    def _values(
+        self, row: Row, place: Callable[[tuple[Evidence, ...]], tuple[Evidence, ...]] | None = None
+    ) -> tuple[Any, ...]:
         pair = row.pair
+        evidence = pair.evidence if place is None else place(pair.evidence)
         if pair.meta is not self._meta[0]:
             self._meta = (pair.meta, json.dumps(pair.meta, ensure_ascii=False, allow_nan=False))
         self._last += 1
         return (
-            *(self._last, claim_key(pair.claim), self.evidence_number(pair.evidence), KEPT),
+            *(self._last, claim_key(pair.claim), self.evidence_number(evidence), KEPT),
             *(self._file_number(row.file), row.line, row.record),
             *(pair.id, pair.claim, pair.context, pair.label, pair.soft_label, pair.split, pair.group, pair.role),
             *(pair.origin, pair.modality, pair.weight, pair.teacher_margin, self._meta[1]),
@@ -208,11 +221,13 @@ class Spool:
         query = f"""SELECT r.n, r.e, r.file, r.line, r.record, v.json, COALESCE(g.split, r.split), {columns}
             FROM rows r JOIN evidence v ON v.e = r.e LEFT JOIN groups g ON g.name = r.grp
             WHERE {where} ORDER BY {order}"""
-        last_e, evidence = -1, ()
+        evidence: dict[int, tuple[Evidence, ...]] = {}
         for n, e, file, line, record, text, split, *values in (db or self.db).execute(query, parameters):
-            if e != last_e:
-                last_e, evidence = e, evidence_of(text)
-            yield Stored(n, e, Row(_pair(values, split, evidence), names[file], line, record))
+            if e not in evidence:
+                if len(evidence) >= _CACHED_EVIDENCE:
+                    evidence.clear()
+                evidence[e] = evidence_of(text)
+            yield Stored(n, e, Row(_pair(values, split, evidence[e]), names[file], line, record))
 
 
 def evidence_of(text: str) -> tuple[Evidence, ...]:

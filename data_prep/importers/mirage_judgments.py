@@ -14,7 +14,7 @@ import reprlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..records import Record, Rejected, Row, kind_of, read_json_members, reject
 from ..rows import Label, Pair, Passage
@@ -35,11 +35,14 @@ class Options:
         prediction: an object of topics with `prediction`; empty: the sibling `metric_prediction_...` file.
         sentences: the normalised JSON of mirage.py, whose sentences become the context of reference claims; empty:
             these have none. A predicted claim's context is the sentence it is filed under.
+        annotators: how the judgments of several annotators become rows, over all files of a source; see
+            `mirage_annotators.merge_annotators`.
     """
 
     reference: str = ""
     prediction: str = ""
     sentences: str = ""
+    annotators: Literal["all", "majority", "soft"] = "soft"
 
 
 def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
