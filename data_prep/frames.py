@@ -116,7 +116,7 @@ def target_size(height: int, width: int, sampling: FrameSampling, where: str = "
 
 def fit_pixels(pixels_HWC: np.ndarray, sampling: FrameSampling, where: str = "picture") -> np.ndarray:
     """A uint8 RGB picture at its `target_size`: bicubic, antialiased. A picture of that size is returned as it is."""
-    height, width = target_size(*pixels_HWC.shape[:2], sampling, where)
+    height, width = target_size(pixels_HWC.shape[0], pixels_HWC.shape[1], sampling, where)
     if pixels_HWC.shape[:2] == (height, width):
         return pixels_HWC
     picture = PILImage.fromarray(np.ascontiguousarray(pixels_HWC))

@@ -5,7 +5,7 @@ Unlike `multiprocessing`, this works inside daemonic processes, which data-loade
 killed, one that died is told by its exit status; either way its item gets the reason, and the next item a new child. A
 child ends with the process that started it, even if that one is killed, and even while it hangs.
 
-The function must be importable (defined at the top of a module, not in `__main__`), and items and answers picklable.
+The function must be importable (at the top of a module, not in the script that runs), items and answers picklable.
 POSIX only.
 """
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import av
 import av.error
@@ -34,6 +34,18 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+
+
+class FileStamp(NamedTuple):
+    """Bytes, times of the last change of content and of status (nanoseconds), inode: whatever a new content changes.
+
+    A copy that keeps the time of its original still has a new time of status.
+    """
+
+    n_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,7 @@ def probe(path: str | Path, media_root: str | Path | None = None) -> MediaInfo:
         MediaError: the file is missing, empty, unreadable, an image, or has no video stream.
     """
     file = media_path(str(path), media_root)
-    return _probe(str(file), _stamp(file))
+    return _probe(str(file), file_stamp(file))
 
 
 def packet_index(path: str | Path) -> PacketIndex:
@@ -111,7 +123,7 @@ def packet_index(path: str | Path) -> PacketIndex:
     Raises:
         MediaError: as `probe`, or the stream carries no timestamps.
     """
-    return _packet_index(str(path), _stamp(Path(path)))
+    return _packet_index(str(path), file_stamp(Path(path)))
 
 
 def check_segment(segment: VideoSegment, info: MediaInfo) -> list[str]:
@@ -179,14 +191,14 @@ def regular_file(file: Path) -> os.stat_result:
     return status
 
 
-def _stamp(file: Path) -> tuple[int, int, int]:
-    """Identifies a file's content cheaply, so that what was learned of it can be kept."""
+def file_stamp(file: Path) -> FileStamp:
+    """Identifies a file's content cheaply, so that what was learned of it can be kept. Errors as `regular_file`."""
     status = regular_file(file)
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 @lru_cache(maxsize=256)
-def _probe(path: str, stamp: tuple[int, int, int]) -> MediaInfo:
+def _probe(path: str, stamp: FileStamp) -> MediaInfo:
     with open_video(path) as (container, stream):
         duration_s, rate = _header_duration(container, stream), stream.average_rate
         codec, n_frames, name = stream.codec_context.codec.name, stream.frames or None, container.format.name
@@ -230,7 +242,7 @@ def _header_duration(container: Any, stream: Any) -> float | None:
 
 
 @lru_cache(maxsize=64)
-def _packet_index(path: str, stamp: tuple[int, int, int]) -> PacketIndex:
+def _packet_index(path: str, stamp: FileStamp) -> PacketIndex:
     with open_video(path) as (container, stream):
         packets = list(_packets(container, stream))
         tick_s = float(stream.time_base)

@@ -23,6 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--base", type=Path, help="base checkpoint, if not where the verifier says")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; default: a GPU if there is one")
     parser.add_argument(
+        "--frame-cache", type=Path, help="folder that keeps decoded frames between runs; decoders then have a deadline"
+    )
+    parser.add_argument(
         "--controls",
         nargs="+",
         choices=["mismatched-evidence", "zero-shot"],
@@ -37,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from proofreel.data_prep.dataset import read_split, sha256_of
     from proofreel.data_prep.errors import ProofreelError
+    from proofreel.data_prep.frame_cache import FrameCache
     from proofreel.eval.predicting import hide_evidence, mismatch_evidence, predict
     from proofreel.eval.predictions import write_predictions
     from proofreel.models.verifier import Verifier
@@ -47,7 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             pairs = hide_evidence(pairs)
         for control in [None, *args.controls]:
             verifier = Verifier.from_pretrained(
-                args.verifier, device=args.device, base=args.base, adapter=control != "zero-shot"
+                args.verifier,
+                device=args.device,
+                base=args.base,
+                adapter=control != "zero-shot",
+                frame_cache=FrameCache(args.frame_cache) if args.frame_cache else None,
             )
             rows = mismatch_evidence(pairs) if control == "mismatched-evidence" else pairs
             predictions = predict(verifier, rows)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ..data_prep.errors import MediaError, ModelInputError
+from ..data_prep.frame_cache import FrameCache
 from ..data_prep.frames import (
     SIDE_STEP,
     Frames,
@@ -65,14 +66,23 @@ class Media:
     sized: bool = False
 
 
-def read_media(evidence: tuple[Evidence, ...], sampling: FrameSampling, media_root: str | Path | None = None) -> Media:
-    """Decode what the evidence shows. `MediaError` names the file; absent media is an error, not an empty clip."""
+def read_media(
+    evidence: tuple[Evidence, ...],
+    sampling: FrameSampling,
+    media_root: str | Path | None = None,
+    cache: FrameCache | None = None,
+) -> Media:
+    """Decode what the evidence shows, or take it from the cache.
+
+    `MediaError` names the file; absent media is an error, not an empty clip.
+    """
+    read = read_frames if cache is None else cache.read
     videos, images = [], []
     for e in evidence:
         if isinstance(e, VideoSegment):
             if e.absent:
                 raise MediaError(f"{e.path}: media is marked absent; add the file and rebuild with media: required")
-            videos.append(read_frames(e, sampling, media_root))
+            videos.append(read(e, sampling, media_root))
         elif isinstance(e, Image):
             images.append(fit_pixels(read_image(e.path, media_root), sampling, where=e.path))
     return Media(tuple(videos), tuple(images), sized=True)

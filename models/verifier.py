@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from ..data_prep.errors import DirectoryError, ModelInputError, ProofreelError
+from ..data_prep.frame_cache import FrameCache
 from ..data_prep.rows import Evidence, Pair, evidence_key, problems_of
 from .backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from .calibration import CALIBRATION_FILE, IDENTITY, Decision, read_decision
@@ -57,11 +58,13 @@ class Verifier:
         decision: Decision | None = None,
         media_root: str | Path | None = None,
         fingerprint: str = "",
+        frame_cache: FrameCache | None = None,
     ) -> None:
         """Parts are taken as they are; `from_pretrained` checks them. `decision=None` is an uncalibrated draft."""
         self.model = model.eval()
         self.encoder, self.words, self.claims_per_row = encoder, words, claims_per_row
         self.decision, self.media_root, self.fingerprint = decision, media_root, fingerprint
+        self.frame_cache = frame_cache
 
     @classmethod
     def from_pretrained(
@@ -72,6 +75,7 @@ class Verifier:
         base: str | Path | None = None,
         media_root: str | Path | None = None,
         adapter: bool = True,
+        frame_cache: FrameCache | None = None,
     ) -> Verifier:
         """Load a verifier directory.
 
@@ -81,6 +85,7 @@ class Verifier:
             base: where the base checkpoint lies, if not where the directory says.
             media_root: folder that relative paths in evidence start from.
             adapter: False leaves the trained adapter and its calibration out: the base's zero-shot verdicts.
+            frame_cache: keeps decoded frames on disk, and gives decoders a deadline.
 
         Raises:
             DirectoryError: damaged or foreign files, another base than the one trained on, another tokenizer.
@@ -100,7 +105,8 @@ class Verifier:
             )
         calibrated = adapter and (directory / CALIBRATION_FILE).is_file()
         decision = read_decision(directory) if calibrated else None
-        return cls(model, encoder, words, config.claims_per_row, decision, media_root, fingerprint(directory))
+        per_row, mark = config.claims_per_row, fingerprint(directory)
+        return cls(model, encoder, words, per_row, decision, media_root, mark, frame_cache)
 
     def score(
         self,
@@ -174,7 +180,7 @@ class Verifier:
                 verdicts[i] = _failed(str(error))
         try:
             if ids:
-                media = read_media(pairs[0].evidence, self.encoder.sampling, self.media_root)
+                media = read_media(pairs[0].evidence, self.encoder.sampling, self.media_root, self.frame_cache)
                 found = self._margins(list(ids.values()), pairs[0].evidence, media)
                 verdicts |= {i: self.verdict(float(m)) for i, m in zip(ids, found, strict=True)}
         except ProofreelError as error:

@@ -32,6 +32,10 @@ class VerdictArguments:
         default=1.0,
         metadata={"help": "Encoded evidence each loader process keeps in memory, in GiB; 0 decodes every time."},
     )
+    frame_cache: str | None = field(
+        default=None,
+        metadata={"help": "Folder that keeps decoded frames between epochs and runs; decoders then have a deadline."},
+    )
     validate_only: bool = field(
         default=False, metadata={"help": "Check every row, print the arithmetic of the run, and stop before training."}
     )

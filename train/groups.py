@@ -11,6 +11,7 @@ from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
 from ..data_prep.errors import ProofreelError, RowError
+from ..data_prep.frame_cache import FrameCache
 from ..data_prep.rows import Evidence, Pair, evidence_key
 from ..models.encoding import EncodedEvidence, Encoder, read_media
 from ..models.packing import IGNORED, PackedRow, collate, pack
@@ -49,9 +50,16 @@ def target(pair: Pair) -> float:
 class GroupDataset(Dataset[Example]):
     """Examples of one split; media is decoded when an example is asked for, in the worker that asks."""
 
-    def __init__(self, pairs: Sequence[Pair], encoder: Encoder, claims_per_row: int, cache_bytes: float = 0.0) -> None:
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        encoder: Encoder,
+        claims_per_row: int,
+        cache_bytes: float = 0.0,
+        frame_cache: FrameCache | None = None,
+    ) -> None:
         """`pairs` as `read_split` gives them; the first `cache_bytes` of encoded evidence stay in memory."""
-        self.groups, self.encoder = group_pairs(pairs, claims_per_row), encoder
+        self.groups, self.encoder, self.frame_cache = group_pairs(pairs, claims_per_row), encoder, frame_cache
         self._cache: dict[str, EncodedEvidence] = {}
         self._cache_left = cache_bytes
 
@@ -73,7 +81,8 @@ class GroupDataset(Dataset[Example]):
         """Decode and encode, or take it from memory: small data sets are decoded once, not once an epoch."""
         key = evidence_key(evidence)
         if key not in self._cache:
-            encoded = self.encoder.evidence(evidence, read_media(evidence, self.encoder.sampling))
+            media = read_media(evidence, self.encoder.sampling, cache=self.frame_cache)
+            encoded = self.encoder.evidence(evidence, media)
             size = sum(t.nbytes for t in encoded.vision.values())
             if size > self._cache_left:
                 return encoded

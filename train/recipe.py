@@ -18,6 +18,7 @@ from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..data_prep.dataset import read_manifest, read_split
 from ..data_prep.errors import ConfigError, RowError
+from ..data_prep.frame_cache import FrameCache
 from ..data_prep.manifest import git_revision
 from ..data_prep.rows import Pair
 from ..eval.predicting import hide_evidence
@@ -65,7 +66,11 @@ def run(arguments: VerdictArguments, training: TrainingArguments, model_config: 
     model = load_model(arguments, model_config, base, dtype)
     _main_print(training, arithmetic(pairs, arguments, training, model))
     cache_bytes = arguments.cache_gib * 2**30
-    datasets = {s: GroupDataset(p, encoder, arguments.claims_per_row, cache_bytes) for s, p in pairs.items()}
+    frame_cache = FrameCache(arguments.frame_cache) if arguments.frame_cache else None
+    datasets = {
+        split: GroupDataset(rows, encoder, arguments.claims_per_row, cache_bytes, frame_cache)
+        for split, rows in pairs.items()
+    }
     trainer = VerdictTrainer(
         model=model,
         args=training,

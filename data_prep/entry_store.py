@@ -1,0 +1,143 @@
+"""Named byte strings in a folder under a common limit, safe for many processes and for `kill -9`.
+
+An entry appears whole or not at all: it is written beside the others and renamed. A process killed while it writes
+leaves a file in `unfinished/` that nobody reads and that is removed after an hour. `total`, the bytes of all entries,
+is changed under a lock that the kernel releases with its holder; it may be too high after a crash, never too low, and
+is counted anew before anything is evicted. POSIX only; on network disks it is as safe as their locks and renames.
+
+    <directory>/entries/ab/abcdef...    <directory>/unfinished/    <directory>/lock    <directory>/total
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+STALE_S = 3600.0
+_ROOM = 0.9  # share of the limit that eviction leaves filled
+
+
+class EntryStore:
+    """Named entries under a common limit of bytes; those used longest ago go first."""
+
+    def __init__(self, directory: Path, max_bytes: int) -> None:
+        self._directory, self._max_bytes, self._tidied = directory, max_bytes, False
+
+    def read(self, key: str) -> bytes | None:
+        """The entry, or None; reading it is using it."""
+        path = self._path(key)
+        try:
+            entry = path.read_bytes()
+        except OSError:  # not there, or just evicted
+            return None
+        with suppress(OSError):
+            os.utime(path)  # the order of eviction
+        return entry
+
+    def drop(self, key: str) -> None:
+        """Forget an entry, if it is there."""
+        with suppress(OSError):
+            self._path(key).unlink()
+
+    def write(self, key: str, entry: bytes) -> bool:
+        """Keep an entry, making room for it; False if it is larger than the limit."""
+        if len(entry) > self._max_bytes:
+            return False
+        if not self._tidied:
+            _tidy(self._directory / "unfinished")
+            self._tidied = True
+        unfinished = _write_unfinished(self._directory, entry)
+        try:
+            with self._locked():
+                if not self._path(key).exists():  # else another writer was first, with the same bytes
+                    total = self._total()
+                    if total + len(entry) > self._max_bytes:
+                        total = self._evict(int(_ROOM * self._max_bytes) - len(entry))
+                    # counted before it is there: a process killed in between leaves a total too high, never too low
+                    self._total_file.write_text(str(total + len(entry)))
+                    _rename(unfinished, self._path(key))
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return True
+
+    def _path(self, key: str) -> Path:
+        return sharded(self._directory / "entries", key)
+
+    @property
+    def _total_file(self) -> Path:
+        return self._directory / "total"
+
+    def _total(self) -> int:
+        try:
+            return int(self._total_file.read_text())
+        except (OSError, ValueError):
+            return sum(size for _, size, _ in self._entries())
+
+    def _entries(self) -> list[tuple[int, int, str]]:
+        """(time of last use, bytes, path) of every entry."""
+        found = []
+        for path in (self._directory / "entries").glob("??/*"):
+            with suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, str(path)))
+        return found
+
+    def _evict(self, goal: int) -> int:
+        """Remove what was used longest ago until at most `goal` bytes are left; how many are."""
+        entries = sorted(self._entries())
+        total = sum(size for _, size, _ in entries)
+        for _, size, path in entries:
+            if total <= goal:
+                break
+            Path(path).unlink(missing_ok=True)
+            total -= size
+        return total
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self._directory / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # the kernel lets go when the file is closed, by whatever death
+            yield
+
+
+def sharded(folder: Path, name: str) -> Path:
+    """Where a file of a name lies: folders by two letters, for no folder may hold a million files."""
+    return folder / name[:2] / name
+
+
+def write_whole(directory: Path, path: Path, content: bytes) -> None:
+    """A file that is there whole or not at all."""
+    unfinished = _write_unfinished(directory, content)
+    try:
+        _rename(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _write_unfinished(directory: Path, content: bytes) -> Path:
+    path = directory / "unfinished" / uuid.uuid4().hex
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.write_bytes(content)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+    return path
+
+
+def _rename(unfinished: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(unfinished, path)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what was left by processes that were killed while they wrote."""
+    for path in folder.glob("*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > STALE_S:
+                path.unlink()
