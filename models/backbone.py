@@ -13,6 +13,7 @@ from transformers import AutoProcessor, PreTrainedModel, Qwen2_5_VLForConditiona
 
 from ..data_prep.dataset import sha256_of
 from ..data_prep.errors import DirectoryError
+from .attention import use_prefix_split
 from .positions import VisionLayout
 
 # Said on every load, about other libraries' business: peft asks transformers by a deprecated name, and bitsandbytes
@@ -66,7 +67,7 @@ def load_backbone(
         path: a local folder, from `resolve_base`.
         dtype: of the weights.
         quantization_config: a BitsAndBytesConfig, or None. The vision tower, lm_head and score stay unquantised.
-        attn_implementation: must accept a 4-D boolean mask; sdpa does.
+        attn_implementation: sdpa, which the language model then uses through `models.attention`.
         device_map: as in transformers.
 
     Raises:
@@ -91,6 +92,7 @@ def load_backbone(
     wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
     if wrong:
         raise DirectoryError(f"{path}: weights do not fit Qwen2.5-VL, got {wrong}; use an unmodified checkpoint")
+    use_prefix_split(model)
     return model
 
 

@@ -1,16 +1,19 @@
-"""One evidence prefix, K claims, one row: [prefix | claim_1 | ... | claim_K] under a block mask.
+"""One evidence prefix, K claims, one row: [prefix | claim_1 | ... | claim_K].
 
 Every claim sees the prefix and itself, restarts its positions after the prefix, and so gets the logits it would get
-alone (tests/test_packing.py proves it). Rows of a batch are padded on the right; no claim sees a pad,
-and a pad sees at least itself, so that no softmax is empty.
+alone (tests/test_packing.py proves it). In a batch all prefixes lie in columns [0, P) and all claims in [P, P+S), each
+padded on the right. No token of a claim or prefix sees a pad, and a pad sees at least itself, so that no softmax is
+empty.
 
-Shape suffixes: _B rows, _T tokens of a row, _K claims of a row (padded), _3BT rotary axes first.
+Shape suffixes: _B rows, _T tokens of a row (P+S in a batch), _P of the prefix, _S of the claims, _K claims of a row
+(padded), _3BT rotary axes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.nn.functional import pad
@@ -29,6 +32,7 @@ class PackedRow:
     positions_3T: torch.Tensor
     block_T: torch.Tensor
     verdicts_K: torch.Tensor
+    prefix_len: int
     vision: dict[str, torch.Tensor]
 
 
@@ -42,34 +46,55 @@ def pack(evidence: EncodedEvidence, claims: Sequence[torch.Tensor]) -> PackedRow
         positions_3T=torch.cat(positions, 1),
         block_T=torch.repeat_interleave(torch.arange(len(parts)), lengths),
         verdicts_K=lengths.cumsum(0)[1:] - 1,
+        prefix_len=len(evidence.ids_P),
         vision=evidence.vision,
     )
 
 
-def collate(rows: Sequence[PackedRow], pad_id: int) -> dict[str, torch.Tensor]:
-    """Pad rows into one batch of tensors.
+def collate(rows: Sequence[PackedRow], pad_id: int) -> dict[str, Any]:
+    """Pad rows into one batch.
 
     Returns:
-        `input_ids` (B, T), `position_ids` (3, B, T), `block` (B, T; -1 in padding), `verdicts` (B, K; -1 in padding)
-        and the vision tensors of all rows, concatenated in row order.
+        `input_ids` (B, P+S), `position_ids` (3, B, P+S), `block` (B, P+S; -1 in padding), `verdicts` (B, K; columns of
+        the batch, -1 where a row has no claim), `prefix_len` (P, a plain int) and the vision tensors of all rows,
+        concatenated in row order.
     """
-    length = max(len(r.ids_T) for r in rows)
+    prefix_len = max(r.prefix_len for r in rows)
+    tail_len = max(len(r.ids_T) - r.prefix_len for r in rows)
     most = max(len(r.verdicts_K) for r in rows)
-    batch = {
-        "input_ids": torch.stack([pad(r.ids_T, (0, length - len(r.ids_T)), value=pad_id) for r in rows]),
-        "position_ids": torch.stack([pad(r.positions_3T, (0, length - len(r.ids_T))) for r in rows], 1),
-        "block": torch.stack([pad(r.block_T, (0, length - len(r.block_T)), value=-1) for r in rows]),
-        "verdicts": torch.stack([pad(r.verdicts_K, (0, most - len(r.verdicts_K)), value=-1) for r in rows]),
+
+    def spread(values_T: torch.Tensor, row: PackedRow, value: int) -> torch.Tensor:
+        prefix_P, tail_S = values_T[..., : row.prefix_len], values_T[..., row.prefix_len :]
+        before, after = prefix_len - prefix_P.shape[-1], tail_len - tail_S.shape[-1]
+        return torch.cat([pad(prefix_P, (0, before), value=value), pad(tail_S, (0, after), value=value)], -1)
+
+    verdicts = [r.verdicts_K + (prefix_len - r.prefix_len) for r in rows]
+    batch: dict[str, Any] = {
+        "input_ids": torch.stack([spread(r.ids_T, r, pad_id) for r in rows]),
+        "position_ids": torch.stack([spread(r.positions_3T, r, 0) for r in rows], 1),
+        "block": torch.stack([spread(r.block_T, r, -1) for r in rows]),
+        "verdicts": torch.stack([pad(v, (0, most - len(v)), value=-1) for v in verdicts]),
+        "prefix_len": prefix_len,
     }
     for name in {n for r in rows for n in r.vision}:
         batch[name] = torch.cat([r.vision[name] for r in rows if name in r.vision])
     return batch
 
 
-def block_mask(block_BT: torch.Tensor) -> torch.Tensor:
-    """(B, 1, T, T) bool, True where a query may look: causal, and only at the prefix or its own claim."""
+def to_device(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
+    """The batch with its tensors on a device."""
+    return {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
+
+
+def claim_mask(block_BT: torch.Tensor, prefix_len: int) -> torch.Tensor:
+    """(B, 1, S, P+S) bool, True where a token of the claims region may look: at the prefix and back in its own claim.
+
+    Args:
+        block_BT: (B, P+S) of a batch.
+        prefix_len: P.
+    """
     step = torch.arange(block_BT.shape[1], device=block_BT.device)
-    query, key = block_BT[:, :, None], block_BT[:, None, :]
-    causal = step[None, :] <= step[:, None]
-    visible = causal & (key >= 0) & ((key == 0) | (key == query))
-    return (visible | (step[None, :] == step[:, None]))[:, None]
+    query, key = block_BT[:, prefix_len:, None], block_BT[:, None, :]
+    behind = step[None, :] <= step[prefix_len:, None]
+    same = step[None, :] == step[prefix_len:, None]  # a pad, too, sees itself
+    return (((key == 0) | ((key == query) & (key > 0) & behind)) | same)[:, None]

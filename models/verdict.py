@@ -1,33 +1,42 @@
-"""From a packed batch to margins and to the training loss, for the next-token verifier.
+"""From a packed batch to margins and to the training loss.
 
-margin = logit(supported word) - logit(refuted word) at the verdict position, in float32. The restricted two-way
-cross-entropy on the two words is the logistic loss of that margin. Full-vocabulary logits exist at verdict positions
-only.
+A margin is the log-odds of supported at a claim's verdict position, in float32; logits exist at verdict positions only.
+For two classes the cross-entropy is the logistic loss of the margin.
+
+Shape suffixes: _B rows, _T columns of the batch, _K claims of a row, _N verdict positions, _V vocabulary or labels,
+_C classes of the readout.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 import torch.nn.functional as F  # noqa: N812 (the usual name)
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..data_prep.errors import ModelInputError
-from .packing import IGNORED, block_mask
+from .heads import Readout, margin
+from .packing import IGNORED, claim_mask
 from .positions import VisionLayout
-from .prompt import LabelWords
 
 VISION_KEYS = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "pixel_values", "image_grid_thw")
+_FEATURE_KEYS = {"video": "video_features", "image": "image_features"}
 
 
 def margins(
-    model: torch.nn.Module, batch: dict[str, torch.Tensor], words: LabelWords, layout: VisionLayout
+    model: torch.nn.Module, batch: Mapping[str, Any], readout: Readout, layout: VisionLayout, cache: Any = None
 ) -> torch.Tensor:
     """Margins of every claim of a packed batch.
 
     Args:
-        model: the backbone, bare or wrapped (PEFT, DDP, DeepSpeed), running sdpa attention.
-        batch: from `collate`.
-        words: ids of the verdict words.
+        model: the backbone, bare or wrapped (PEFT, DDP, DeepSpeed), as `load_backbone` gives it.
+        batch: from `collate`; or, where `cache` holds the prefixes, one whose `input_ids` and `position_ids` are the
+            S columns of the claims region and which has no vision tensors (`block` and `verdicts` stay whole).
+        readout: how logits become a verdict.
         layout: the backbone's placeholders, for the blindness check.
+        cache: a transformers DynamicCache. An empty one is filled with all P+S columns (crop it to P for reuse).
 
     Returns:
         (B, K) float32, NaN where a row has fewer than K claims.
@@ -35,24 +44,56 @@ def margins(
     Raises:
         ModelInputError: placeholders without pixels, or pixels without placeholders.
     """
-    check_sees(batch, layout)
+    return margin(verdict_logits(model, batch, readout, layout, cache))
+
+
+def verdict_logits(
+    model: torch.nn.Module, batch: Mapping[str, Any], readout: Readout, layout: VisionLayout, cache: Any = None
+) -> torch.Tensor:
+    """(B, K, C) float32 logits of the readout's classes, supported first; NaN and arguments as for `margins`."""
     verdicts_BK = batch["verdicts"]
     asked_BK = verdicts_BK >= 0
+    first = batch["block"].shape[1] - batch["input_ids"].shape[1]  # columns that are in the cache
     keep_BT = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
-    rows_N = asked_BK.nonzero()[:, 0]
-    keep_BT[rows_N, verdicts_BK[asked_BK]] = True
-    logits_NV = model(
+    keep_BT[asked_BK.nonzero()[:, 0], verdicts_BK[asked_BK] - first] = True
+    # Claims of a row stand in token order, so row-major order over kept tokens is row-major order over claims.
+    logits_NC = readout.classes(packed_logits(model, batch, keep_BT, layout, cache))
+    logits_BKC = logits_NC.new_full((*verdicts_BK.shape, logits_NC.shape[1]), float("nan"))
+    logits_BKC[asked_BK] = logits_NC
+    return logits_BKC
+
+
+def packed_logits(
+    model: torch.nn.Module, batch: Mapping[str, Any], keep_BT: torch.Tensor, layout: VisionLayout, cache: Any = None
+) -> torch.Tensor:
+    """(N, V) logits of the kept tokens in row-major order, as the model's head gives them; the one packed forward."""
+    check_sees(batch, layout)
+    split: dict[str, Any] = {}
+    # One claim of one row is an ordinary sequence without padding: the plain causal forward, cached prefix or not.
+    if batch["verdicts"].shape != (1, 1) or batch["input_ids"].shape != batch["block"].shape:
+        prefix_len = batch["prefix_len"]
+        split = {"attention_mask": claim_mask(batch["block"], prefix_len), "prefix_len": prefix_len}
+    return model(
         input_ids=batch["input_ids"],
         position_ids=batch["position_ids"],
-        attention_mask=block_mask(batch["block"]),
         logits_to_keep=keep_BT,
-        use_cache=False,
-        **{k: batch[k] for k in VISION_KEYS if k in batch},
-    ).logits.float()
-    # Claims of a row stand in token order, so row-major order over kept tokens is row-major order over claims.
-    margins_BK = torch.full(verdicts_BK.shape, float("nan"), device=logits_NV.device)
-    margins_BK[asked_BK] = logits_NV[:, words.supported_id] - logits_NV[:, words.refuted_id]
-    return margins_BK
+        use_cache=cache is not None,
+        past_key_values=cache,
+        **split,
+        **_vision(batch),
+    ).logits
+
+
+def _vision(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """What the backbone's forward takes of the vision tensors: pixels and grids, or features in their stead."""
+    features = {
+        kind: BaseModelOutputWithPooling(pooler_output=(batch[key],))  # type: ignore[arg-type]  (a tuple per video)
+        for kind, key in _FEATURE_KEYS.items()
+        if key in batch
+    }
+    if features:
+        return {"mm_encoder_outputs": features}
+    return {k: batch[k] for k in VISION_KEYS if k in batch}
 
 
 def verdict_loss_sum(margins_BK: torch.Tensor, labels_BK: torch.Tensor, weights_BK: torch.Tensor) -> torch.Tensor:
@@ -68,7 +109,7 @@ def verdict_loss_sum(margins_BK: torch.Tensor, labels_BK: torch.Tensor, weights_
     return (losses_N * weights_BK[real]).sum()
 
 
-def check_sees(batch: dict[str, torch.Tensor], layout: VisionLayout) -> None:
+def check_sees(batch: Mapping[str, Any], layout: VisionLayout) -> None:
     """Refuse a batch whose placeholder tokens and pixels disagree: the backbone itself would run blind, silently."""
     merge = layout.spatial_merge_size**2
     for kind, token, grid, pixels in (
@@ -78,8 +119,15 @@ def check_sees(batch: dict[str, torch.Tensor], layout: VisionLayout) -> None:
         placeholders = int((batch["input_ids"] == token).sum())
         patches = int(batch[grid].prod(-1).sum()) if grid in batch else 0
         given = len(batch[pixels]) if pixels in batch else 0
+        if (features := _FEATURE_KEYS[kind]) in batch:
+            given += len(batch[features]) * merge  # a feature stands for the patches that were merged into it
         if placeholders * merge != patches or patches != given:
             raise ModelInputError(
                 f"{kind}: {placeholders} placeholder tokens need {placeholders * merge} patches, got {given} of pixels "
                 f"and a grid of {patches}; a model must never be asked about pixels it is not given"
             )
+    given = [k for k in ("pixel_values_videos", "pixel_values", *_FEATURE_KEYS.values()) if k in batch]
+    if len({k in _FEATURE_KEYS.values() for k in given}) > 1:
+        raise ModelInputError(
+            f"vision: a batch holds pixels or features, not both, got {given}; encode all of it alike"
+        )

@@ -24,7 +24,8 @@ from .backbone import load_backbone, load_processor, resolve_base, vision_layout
 from .calibration import CALIBRATION_FILE, IDENTITY, Decision, read_decision
 from .directory import VerifierConfig, fingerprint, read_directory
 from .encoding import Encoder, Media, read_media
-from .packing import collate, pack
+from .heads import NextToken
+from .packing import collate, pack, to_device
 from .prompt import LabelWords
 from .verdict import margins
 
@@ -200,8 +201,8 @@ class Verifier:
         found = []
         for i in range(0, len(ids), self.claims_per_row):
             batch = collate([pack(encoded, ids[i : i + self.claims_per_row])], self.encoder.pad_id)
-            batch = {k: v.to(device) for k, v in batch.items()}
-            found.append(margins(self.model, batch, self.words, self.encoder.layout)[0].cpu().numpy())
+            batch = to_device(batch, device)
+            found.append(margins(self.model, batch, NextToken(self.words), self.encoder.layout)[0].cpu().numpy())
         return np.concatenate(found)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.nn.functional import pad
@@ -97,7 +98,7 @@ class Collator:
         """`pad_id` fills short rows."""
         self.pad_id = pad_id
 
-    def __call__(self, examples: Sequence[Example]) -> dict[str, torch.Tensor]:
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Pad to the longest row and the most claims of the batch."""
         batch = collate([e.row for e in examples], self.pad_id)
         most = batch["verdicts"].shape[1]

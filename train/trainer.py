@@ -12,6 +12,7 @@ from transformers import EvalPrediction, Trainer
 
 from ..eval.metrics import average_precision, confusion, ece_event, f1, roc_auc
 from ..models.calibration import sigmoid
+from ..models.heads import NextToken
 from ..models.packing import IGNORED
 from ..models.positions import VisionLayout
 from ..models.prompt import LabelWords
@@ -46,7 +47,7 @@ class VerdictTrainer(Trainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         """This rank's share of the step's mean loss. Gradients are averaged over ranks, hence the world size."""
-        margins_BK = margins(model, inputs, self.words, self.layout)
+        margins_BK = margins(model, inputs, NextToken(self.words), self.layout)
         loss = verdict_loss_sum(margins_BK, inputs["labels"], inputs["weights"])
         if num_items_in_batch is None:  # evaluation: the mean of this batch
             loss = loss / inputs["weights"].sum()

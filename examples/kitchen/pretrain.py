@@ -27,6 +27,7 @@ from examples.kitchen.measure import held_out_accuracy
 from examples.kitchen.teaching import Teacher, lesson_loss, lessons_about, shoot
 from examples.kitchen.tower import teach_tower
 from proofreel.models.backbone import load_backbone, vision_layout
+from proofreel.models.packing import to_device
 from proofreel.models.prompt import Prompt
 from proofreel.models.tiny import TinySizes, save_tiny_model
 
@@ -94,7 +95,7 @@ def pretrain(
             group["lr"] = LEARNING_RATE * rate(step, steps)
         rng = np.random.default_rng([seed, step])
         clips = [clip(int(i)) for i in rng.integers(CLIPS, size=CLIPS_A_STEP)]
-        batch = {k: v.to(device) for k, v in teacher.batch(clips, [lessons_about(c, rng) for c in clips]).items()}
+        batch = to_device(teacher.batch(clips, [lessons_about(c, rng) for c in clips]), device)
         losses.append(_learn(model.train(), optimiser, batch, layout))
         progress.set_postfix(loss=f"{np.mean(losses[-50:]):.4f}")
         if (step + 1) % MEASURE_EVERY == 0 or step + 1 == steps:
@@ -123,7 +124,7 @@ def _load(directory: Path, device: str) -> Any:
     return model.to(device)
 
 
-def _learn(model: Any, optimiser: torch.optim.Optimizer, batch: dict[str, torch.Tensor], layout: Any) -> float:
+def _learn(model: Any, optimiser: torch.optim.Optimizer, batch: dict[str, Any], layout: Any) -> float:
     loss = lesson_loss(model, batch, layout)
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)

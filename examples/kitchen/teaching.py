@@ -18,10 +18,10 @@ from proofreel.data_prep.frames import Frames, FrameSampling, frame_times
 from proofreel.data_prep.rows import VideoSegment
 from proofreel.models.backbone import load_processor
 from proofreel.models.encoding import EncodedEvidence, Encoder, Media
-from proofreel.models.packing import IGNORED, block_mask, collate, pack
+from proofreel.models.packing import IGNORED, collate, pack
 from proofreel.models.positions import VisionLayout
 from proofreel.models.prompt import Prompt
-from proofreel.models.verdict import VISION_KEYS, check_sees
+from proofreel.models.verdict import packed_logits
 
 from .drawing import draw_frames
 from .lessons import SYSTEM, Lesson, draw_lessons
@@ -79,35 +79,27 @@ class Teacher:
         """The system turn and the clip, as the verifier's encoder makes them."""
         return self.encoder.evidence((VideoSegment("clip.mp4", 0.0, None),), Media((frames,)))
 
-    def batch(self, clips: Sequence[Sample], lessons: Sequence[Sequence[Lesson]]) -> dict[str, torch.Tensor]:
+    def batch(self, clips: Sequence[Sample], lessons: Sequence[Sequence[Lesson]]) -> dict[str, Any]:
         """One row per clip with all its lessons, and `targets` (B, T): the next token where it belongs to an answer."""
         rows, targets = [], []
         for clip, asked in zip(clips, lessons, strict=True):
             prefix = self.prefix(drawn_frames(clip))
             pairs = [(self.question_ids(lesson.question), self.answer_ids(lesson.answer)) for lesson in asked]
             rows.append(pack(prefix, [torch.cat(pair) for pair in pairs]))
-            targets.append(torch.cat([torch.full((len(prefix.ids_P),), IGNORED), *(_targets(*pair) for pair in pairs)]))
+            targets.append(torch.cat([_targets(*pair) for pair in pairs]))
         batch = collate(rows, self.encoder.pad_id)
-        length = batch["input_ids"].shape[1]
-        batch["targets"] = torch.stack([pad(t, (0, length - len(t)), value=IGNORED) for t in targets])
+        before, length = batch["prefix_len"], batch["input_ids"].shape[1]  # claims begin in the same column
+        batch["targets"] = torch.stack([pad(t, (before, length - before - len(t)), value=IGNORED) for t in targets])
         return batch
 
     def _answer_ids(self, answer: str) -> torch.Tensor:
         return torch.tensor(self.encoder.tokenizer(answer + END, add_special_tokens=False)["input_ids"])
 
 
-def lesson_loss(model: Any, batch: dict[str, torch.Tensor], layout: VisionLayout) -> torch.Tensor:
+def lesson_loss(model: Any, batch: dict[str, Any], layout: VisionLayout) -> torch.Tensor:
     """Mean cross-entropy of the answers' tokens; logits exist only where an answer's token comes next."""
-    check_sees(batch, layout)
     taught_BT = batch["targets"] != IGNORED
-    logits_NV = model(
-        input_ids=batch["input_ids"],
-        position_ids=batch["position_ids"],
-        attention_mask=block_mask(batch["block"]),
-        logits_to_keep=taught_BT,
-        use_cache=False,
-        **{k: batch[k] for k in VISION_KEYS if k in batch},
-    ).logits
+    logits_NV = packed_logits(model, batch, taught_BT, layout)
     return cross_entropy(logits_NV.float(), batch["targets"][taught_BT])
 
 
