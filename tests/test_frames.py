@@ -316,4 +316,4 @@ def test_a_long_clip_in_high_definition_never_lies_in_memory_at_full_size(shared
             return pixels_HWC[:8, :8].copy()
 
         assert read(str(path), index, range(0, 100, 2), fit) is not None
-    assert max(sizes) <= 9 * 1080 * 1920 * 3
+    assert max(sizes) <= 2 * 1080 * 1920 * 3
