@@ -14,6 +14,7 @@ import datasets
 import numpy as np
 import PIL.Image
 import pytest
+from numbered_clips import LAYOUTS, encode, encode_layout, hide_first, number_shown, quarter_turned
 
 from proofreel.data_prep.convert import main
 from proofreel.data_prep.cutting import cut_segment, cut_segments, frames_in
@@ -353,12 +354,40 @@ def test_a_span_without_a_new_frame_shows_the_one_on_the_screen_twice(video, tmp
     assert probe(clip).duration_s == pytest.approx(0.06, abs=0.01)
 
 
-@pytest.mark.parametrize("name", ["grey.avi", "grey.mkv", "grey.ts"])
-def test_containers_of_all_kinds_can_be_cut(name, tmp_path):
-    source = write_clip(tmp_path / name)
-    clip = cut_segment(VideoSegment(str(source), 0.5, 1.0), tmp_path)
-    frames = read_with_pyav(str(clip), packet_index(clip), range(5))
-    assert np.abs(frames.mean(axis=(1, 2, 3)) - 10 * np.arange(5, 10)).max() < 3
+def numbers_in(clip: Path) -> list[int]:
+    index = packet_index(clip)
+    return [number_shown(frame) for frame in read_with_pyav(str(clip), index, range(len(index.pts)))]
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_gives_the_frames_of_its_span(name, tmp_path):
+    source = encode_layout(tmp_path, name)
+    index = packet_index(source)
+    first, last = frames_in(index, 2.1, 3.3, str(source))
+    assert numbers_in(cut_segment(VideoSegment(str(source), 2.1, 3.3), tmp_path)) == list(range(first, last))
+    assert (first, last) == (53, 83), "frames appear every 40 ms"
+
+
+def test_frames_an_edit_list_hides_stay_hidden(tmp_path):
+    source = hide_first(encode(tmp_path / "whole.mp4", options={"g": "25", "bf": "0"}), tmp_path / "cut.mp4", 30)
+    numbers = numbers_in(cut_segment(VideoSegment(str(source), 0.0, 0.4), tmp_path))
+    assert numbers == list(range(30, 40))
+
+
+def test_uneven_times_and_a_late_start_are_kept(tmp_path):
+    source = encode(tmp_path / "uneven.mp4", n_frames=10, tick=lambda n: 50 + n * n)
+    clip = cut_segment(VideoSegment(str(source), 0.1, 1.0), tmp_path)
+    assert numbers_in(clip) == [2, 3, 4]
+    assert packet_index(clip).times_s == pytest.approx((np.arange(2, 5) ** 2 - 4) / 25, abs=1e-3)
+
+
+def test_a_turned_video_becomes_an_upright_clip(tmp_path):
+    source = quarter_turned(encode(tmp_path / "phone.mp4", n_frames=50))
+    clip = cut_segment(VideoSegment(str(source), 0.4, 1.2), tmp_path)
+    wanted = read_with_pyav(str(source), packet_index(source), [10, 20])
+    found = read_with_pyav(str(clip), packet_index(clip), [0, 10])
+    assert found.shape == wanted.shape == (2, 160, 96, 3)
+    assert np.abs(found.astype(int) - wanted).mean() < 4
 
 
 def test_odd_sizes_are_kept(tmp_path):
