@@ -31,6 +31,7 @@ from ..data_prep.media import probe
 from ..data_prep.rows import Evidence, Image, VideoSegment
 from .positions import PositionRule, VisionLayout, mrope_positions
 from .prompt import ChatText, Prompt
+from .seen import SeenMedia
 
 _SHORTEN = "lower sampling.max_frames or max_pixels, shorten the span, or raise max_tokens"
 
@@ -44,7 +45,8 @@ class EncodedEvidence:
         positions_3P: (3, P) rotary positions.
         next_position: where every claim starts.
         vision: `pixel_values_videos`, `video_grid_thw`, `second_per_grid_ts`, `pixel_values`, `image_grid_thw`, those
-            that apply, as the backbone's forward takes them.
+            that apply, as the backbone's forward takes them; or, in place of the pixels, `video_features` and
+            `image_features` (tokens of all videos or images in order, hidden).
     """
 
     ids_P: torch.Tensor
@@ -118,18 +120,17 @@ class Encoder:
         """(L,) token ids that follow a prefix, up to the verdict position."""
         return self._ids(self.chat.claim(claim, context))
 
-    def evidence(self, evidence: tuple[Evidence, ...], media: Media) -> EncodedEvidence:
+    def evidence(self, evidence: tuple[Evidence, ...], media: Media | SeenMedia) -> EncodedEvidence:
         """Encode a prefix.
 
         Args:
             evidence: what the claims are judged against.
-            media: its decoded frames and images, from `read_media`.
+            media: its decoded frames and images, from `read_media`; or their features, from `VisionFeatures`.
 
         Raises:
             ModelInputError: text holds the model's control tokens, or placeholders and pixels disagree.
         """
-        resize = not media.sized
-        vision = {**self._videos(media.videos, resize), **self._images(media.images_HWC, resize)}
+        vision = media.vision() if isinstance(media, SeenMedia) else self.pixels(media)
         ids = self._expand(self._ids(self.chat.prefix(evidence)), vision)
         positions, start = mrope_positions(
             ids,
@@ -141,18 +142,26 @@ class Encoder:
         )
         return EncodedEvidence(ids, positions, start, vision)
 
+    def pixels(self, media: Media) -> dict[str, torch.Tensor]:
+        """What the backbone's forward takes of decoded media: pixels, grids and seconds (see `EncodedEvidence`)."""
+        resize = not media.sized
+        return {**self._videos(media.videos, resize), **self._images(media.images_HWC, resize)}
+
     def count_prefix_tokens(self, evidence: tuple[Evidence, ...], media_root: str | Path | None = None) -> int:
         """`len(evidence(...).ids_P)` without decoding the videos: only their headers are read."""
-        n_tokens = len(self._ids(self.chat.prefix(evidence)))
-        for e in evidence:
-            if isinstance(e, VideoSegment):
-                info = probe(e.path, media_root)
-                n_frames = len(frame_times(e.start_s, info.duration_s if e.end_s is None else e.end_s, self.sampling))
-                n_tokens += self._visual_tokens(n_frames, info.height, info.width, e.path) - 1
-            elif isinstance(e, Image):
-                height, width = read_image(e.path, media_root).shape[:2]
-                n_tokens += self._visual_tokens(1, height, width, e.path) - 1
-        return n_tokens
+        shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+        n_text = len(self._ids(self.chat.prefix(evidence))) - len(shown)  # each has one placeholder in the text
+        return n_text + sum(self.count_visual_tokens(e, media_root) for e in shown)
+
+    def count_visual_tokens(self, piece: VideoSegment | Image, media_root: str | Path | None = None) -> int:
+        """Tokens of one video or image, from its header."""
+        if isinstance(piece, Image):
+            height, width = read_image(piece.path, media_root).shape[:2]
+            return self._visual_tokens(1, height, width, piece.path)
+        info = probe(piece.path, media_root)
+        end_s = info.duration_s if piece.end_s is None else piece.end_s
+        n_frames = len(frame_times(piece.start_s, end_s, self.sampling))
+        return self._visual_tokens(n_frames, info.height, info.width, piece.path)
 
     def _visual_tokens(self, n_frames: int, height: int, width: int, where: str) -> int:
         height, width = target_size(height, width, self.sampling, where)
