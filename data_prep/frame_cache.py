@@ -70,7 +70,7 @@ class FrameCache:
         for name, value in (("max_gib", max_gib), ("timeout_s", timeout_s)):
             if value is not None and not value > 0:
                 raise ConfigError(f"FrameCache: {name} must be above 0, got {value}; give GiB or seconds")
-        self.directory, self.timeout_s = Path(directory).absolute(), timeout_s
+        self.directory, self.timeout_s = Path(directory).expanduser().absolute(), timeout_s
         self.hits = self.decoded = self.damaged = self.not_kept = 0
         self._hashes, self._reader = _Hashes(self.directory), GuardedReader()
         self._store = EntryStore(self.directory, int(max_gib * 2**30))
