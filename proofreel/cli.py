@@ -10,6 +10,8 @@ import proofreel
 
 COMMANDS = {
     "build": ("proofreel.data_prep.build", "annotations -> data set of (claim, evidence, label)"),
+    "mine": ("proofreel.data_prep.mine", "draw hard negatives by a verifier's predictions"),
+    "convert": ("proofreel.data_prep.convert", "data set -> chat or NLI rows for other trainers"),
     "sft": (
         "proofreel.train.sft",
         "fine-tune a next-token verifier (several processes: accelerate launch train/sft.py)",

@@ -9,6 +9,7 @@ from trl import get_peft_config, get_quantization_config
 
 from proofreel.data_prep.build_config import BuildConfig
 from proofreel.data_prep.config import load_config
+from proofreel.data_prep.mined_dataset import MineConfig
 from proofreel.models.positions import POSITION_RULES
 from proofreel.train.arguments import parse
 
@@ -16,7 +17,9 @@ CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").rglob("*.y
 
 
 def kind(path):
-    return "launch" if path.name.startswith("accelerate_") else "build" if path.stem.endswith("_build") else "sft"
+    if path.name.startswith("accelerate_"):
+        return "launch"
+    return "mine" if path.stem == "mine" else "build" if path.stem.endswith("_build") else "sft"
 
 
 def named(wanted):
@@ -24,7 +27,7 @@ def named(wanted):
 
 
 def test_there_are_configs_of_every_kind():
-    assert {kind(p) for p in CONFIGS} == {"launch", "build", "sft"}
+    assert {kind(p) for p in CONFIGS} == {"launch", "build", "mine", "sft"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
@@ -42,6 +45,11 @@ def test_launch_configs_load(path):
 @named("build")
 def test_build_configs_load(path):
     assert load_config(BuildConfig, path).sources
+
+
+@named("mine")
+def test_mining_configs_load(path):
+    assert load_config(MineConfig, path).mining.hard_share == 0.75
 
 
 @named("sft")

@@ -1,0 +1,149 @@
+"""A build that is killed goes on where it was and gives the same bytes; two builds of one output do not mix."""
+
+import dataclasses
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from proofreel.data_prep import assemble
+from proofreel.data_prep.assemble import build
+from proofreel.data_prep.build_config import BuildConfig, NegativesConfig, SourceConfig
+from proofreel.data_prep.dataset import read_manifest, read_split
+from proofreel.data_prep.errors import ConfigError
+from proofreel.data_prep.spool import Spool
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> BuildConfig:
+    """300 videos of 6 facts; swapped and altered negatives; small shards."""
+    path = tmp_path / "facts.jsonl"
+    actions = ["chopping", "stirring", "frying", "washing", "pouring", "measuring"]
+    objects = ["carrot", "onion", "dough", "soup", "bread", "fish", "egg"]
+    with path.open("w", encoding="utf-8") as file:
+        for i in range(300):
+            roles = {"Action": actions[i % 6], "Object": objects[i % 7], "Tool": ["knife", "spoon", "whisk"][i % 3]}
+            phrases = [f"carry {objects[(i * 3 + k) % 7]}" for k in range(3)]
+            file.write(json.dumps({"video": f"v{i}.mp4", "conceptual": roles, "contextual": phrases}) + "\n")
+    return BuildConfig(
+        str(tmp_path / "out"),
+        (SourceConfig("facts", str(path)),),
+        media="absent",
+        negatives=NegativesConfig(altered_per_claim=1),
+        shortcut_probe=False,
+        card=False,
+        rows_per_shard=500,
+    )
+
+
+def shards(output: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(Path(output).glob("*.parquet"))}
+
+
+class Cut(BaseException):
+    """A kill, seen from inside."""
+
+
+def cut_off(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """Stop the build dead at its n-th commit, before it is made."""
+    commit, seen = Spool.commit, [0]
+
+    def counted(spool: Spool) -> None:
+        seen[0] += 1
+        if seen[0] > after:
+            spool.db.rollback()
+            raise Cut
+        commit(spool)
+
+    monkeypatch.setattr(Spool, "commit", counted)
+
+
+@pytest.mark.parametrize("after", [1, 4, 8, 12])
+def test_cut_off_at_any_commit_the_next_run_gives_the_same_bytes(config, tmp_path, monkeypatch, after):
+    monkeypatch.setattr("proofreel.data_prep.sources._BATCH", 300)
+    monkeypatch.setattr("proofreel.data_prep.making._COMMIT_EVERY", 150)
+    monkeypatch.setattr("proofreel.data_prep.altering._COMMIT_EVERY", 150)
+    whole = build(dataclasses.replace(config, output=str(tmp_path / "whole")))
+    with monkeypatch.context() as patch:
+        cut_off(patch, after)
+        with pytest.raises(Cut):
+            build(config)
+    assert Path(f"{config.output}.building").is_dir()
+    assert not Path(config.output).exists()
+    manifest = build(config)
+    assert shards(config.output) == shards(str(tmp_path / "whole"))
+    assert {"altered_claim", "altered_claim_B", "swapped_evidence"} <= set(manifest["counts"]["all"]["origin"])
+    same = {key: manifest[key] for key in ("counts", "shards", "left_out", "rejected", "merged_repeats", "leaks")}
+    assert same == {key: whole[key] for key in same}
+    assert len(whole["shards"]["train"]) > 1
+    assert not Path(f"{config.output}.building").exists()
+
+
+def test_what_is_done_is_not_done_again(config, monkeypatch):
+    with monkeypatch.context() as patch:
+        cut_off(patch, 3)
+        with pytest.raises(Cut):
+            build(config)
+    read = []
+    monkeypatch.setattr("proofreel.data_prep.sources.check_contents", lambda rows: read.append(rows) or (rows, []))
+    build(config)
+    assert read == []
+
+
+def test_a_changed_source_or_config_begins_anew(config, monkeypatch):
+    with monkeypatch.context() as patch:
+        cut_off(patch, 3)
+        with pytest.raises(Cut):
+            build(config)
+    path = Path(config.sources[0].path or "")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:200]))
+    manifest = build(config)
+    assert manifest["sources"][0]["rows"] == 200 * 12
+    assert {p.group for s in manifest["shards"] for p in read_split(config.output, s)} == {
+        f"v{i}.mp4" for i in range(200)
+    }
+
+
+def test_killed_by_the_system_it_goes_on_too(config, tmp_path):
+    yaml = tmp_path / "c.yaml"
+    yaml.write_text(
+        f"output: {tmp_path}/killed\nmedia: absent\nshortcut_probe: false\ncard: false\nrows_per_shard: 500\n"
+        f"negatives: {{altered_per_claim: 1}}\nsources: [{{format: facts, path: {config.sources[0].path}}}]\n"
+    )
+    command = [sys.executable, str(ROOT / "data_prep" / "build.py"), "--config", str(yaml)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    spool = tmp_path / "killed.building" / "rows.sqlite"
+    while not (spool.exists() and spool.stat().st_size > 100_000) and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    build(config)
+    assert shards(str(tmp_path / "killed")) == shards(config.output)
+
+
+def test_two_builds_of_one_output_do_not_mix(config):
+    folder = Path(f"{config.output}.building")
+    folder.mkdir()
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another build is writing it"):
+            build(config)
+    build(config)
+    assert read_manifest(config.output)["schema_version"] == assemble.SCHEMA_VERSION
+
+
+def test_a_damaged_working_file_is_begun_anew(config):
+    folder = Path(f"{config.output}.building")
+    folder.mkdir()
+    (folder / "rows.sqlite").write_bytes(os.urandom(5_000))
+    assert build(config)["counts"]["all"]["groups"] == 300
