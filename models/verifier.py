@@ -9,7 +9,8 @@ A failure is never a verdict: what cannot be read comes back with NaN and a reas
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,17 +18,23 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from ..data_prep.errors import DirectoryError, ModelInputError, ProofreelError
+from ..data_prep.errors import ConfigError, DirectoryError, ProofreelError
 from ..data_prep.frame_cache import FrameCache
-from ..data_prep.rows import Evidence, Pair, evidence_key, problems_of
-from .backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
+from ..data_prep.rows import Evidence, Pair
 from .calibration import CALIBRATION_FILE, IDENTITY, Decision, read_decision
-from .directory import VerifierConfig, fingerprint, read_directory
-from .encoding import Encoder, Media, read_media
+from .directory import fingerprint, read_directory
+from .encoding import Encoder, Media
 from .heads import NextToken
-from .packing import collate, pack, to_device
+from .loading import load_weights, make_encoder
+from .prefixes import PrefixCache
 from .prompt import LabelWords
-from .verdict import margins
+from .scheduling import batch_by_length, read_ahead
+from .scoring import PrefixScorer, Segment
+from .segments import Group, Reading, SegmentReader
+from .vision_features import VisionFeatures
+
+BATCH_TOKENS = 4096
+"""Most tokens of a batch of several segments: on a CPU, a long segment gains nothing from company."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +67,21 @@ class Verifier:
         media_root: str | Path | None = None,
         fingerprint: str = "",
         frame_cache: FrameCache | None = None,
+        *,
+        vision_features: VisionFeatures | None = None,
+        prefix_cache_gib: float = 1.0,
+        batch_tokens: int = BATCH_TOKENS,
     ) -> None:
         """Parts are taken as they are; `from_pretrained` checks them. `decision=None` is an uncalibrated draft."""
-        self.model = model.eval()
+        if batch_tokens < 1:
+            raise ConfigError(f"batch_tokens: must be at least 1, got {batch_tokens}; 1 scores segments one by one")
+        self.model, self.prefixes = model.eval(), PrefixCache(prefix_cache_gib)
         self.encoder, self.words, self.claims_per_row = encoder, words, claims_per_row
         self.decision, self.media_root, self.fingerprint = decision, media_root, fingerprint
-        self.frame_cache = frame_cache
+        self.batch_tokens = batch_tokens
+        readout, layout = NextToken(words), encoder.layout
+        self.scorer = PrefixScorer(model, readout, layout, encoder.pad_id, self.prefixes, claims_per_row)
+        self.reader = SegmentReader(encoder, self.scorer, media_root, frame_cache, vision_features)
 
     @classmethod
     def from_pretrained(
@@ -77,6 +93,9 @@ class Verifier:
         media_root: str | Path | None = None,
         adapter: bool = True,
         frame_cache: FrameCache | None = None,
+        vision_cache: str | Path | None = None,
+        prefix_cache_gib: float = 1.0,
+        batch_tokens: int = BATCH_TOKENS,
     ) -> Verifier:
         """Load a verifier directory.
 
@@ -87,8 +106,13 @@ class Verifier:
             media_root: folder that relative paths in evidence start from.
             adapter: False leaves the trained adapter and its calibration out: the base's zero-shot verdicts.
             frame_cache: keeps decoded frames on disk, and gives decoders a deadline.
+            vision_cache: folder that keeps what the vision tower makes of frames, in the verifier's own precision.
+            prefix_cache_gib: memory for encoded evidence, so that the next question about it is answered at once; 0
+                keeps none.
+            batch_tokens: most tokens of several segments that are padded to one batch.
 
         Raises:
+            ConfigError: a limit that is out of range.
             DirectoryError: damaged or foreign files, another base than the one trained on, another tokenizer.
         """
         directory = Path(directory)
@@ -104,10 +128,26 @@ class Verifier:
                 f"{directory}: label words tokenise to {words}, recorded were {config.supported_id} and "
                 f"{config.refuted_id}; the tokenizer is not the one this verifier was trained with"
             )
-        calibrated = adapter and (directory / CALIBRATION_FILE).is_file()
-        decision = read_decision(directory) if calibrated else None
-        per_row, mark = config.claims_per_row, fingerprint(directory)
-        return cls(model, encoder, words, per_row, decision, media_root, mark, frame_cache)
+        features = None
+        if vision_cache is not None:
+            model.requires_grad_(False)  # a full model is loaded as one that could still be trained
+            kept_as = "float32" if config.dtype == "float32" else "bfloat16"
+            features = VisionFeatures(
+                vision_cache, model, encoder, media_root=media_root, frame_cache=frame_cache, dtype=kept_as
+            )
+        return cls(
+            model,
+            encoder,
+            words,
+            config.claims_per_row,
+            read_decision(directory) if adapter and (directory / CALIBRATION_FILE).is_file() else None,
+            media_root,
+            fingerprint(directory),
+            frame_cache,
+            vision_features=features,
+            prefix_cache_gib=prefix_cache_gib,
+            batch_tokens=batch_tokens,
+        )
 
     def score(
         self,
@@ -142,23 +182,24 @@ class Verifier:
             pairs: labels are not looked at.
             progress: called with the number of claims done since the last call.
         """
-        groups: dict[str, list[int]] = {}
-        for i, pair in enumerate(pairs):
-            groups.setdefault(evidence_key(pair.evidence), []).append(i)
-        verdicts: list[Verdict] = [_failed("not scored")] * len(pairs)
-        for indices in groups.values():
-            for i, verdict in zip(indices, self._score_group([pairs[i] for i in indices]), strict=True):
-                verdicts[i] = verdict
-            if progress is not None:
-                progress(len(indices))
+        self.scorer.check()
+        verdicts = [_failed("not scored")] * len(pairs)
+        with closing(self._readings(self.reader.group(pairs))) as readings:
+            for batch in batch_by_length(readings, _lengths, self.batch_tokens):
+                for place, verdict in self._answer(batch):
+                    verdicts[place] = verdict
+                if progress is not None:
+                    progress(sum(len(r.asked) + len(r.failed) for r in batch))
         return verdicts
 
     def score_media(
         self, claims: Iterable[tuple[str, str | None]], evidence: tuple[Evidence, ...], media: Media
     ) -> np.ndarray:
         """(K,) float32 margins of (claim, context) pairs on already decoded media; raises instead of returning NaN."""
-        ids = [self.encoder.claim_ids(claim, context) for claim, context in claims]
-        return self._margins(ids, evidence, media)
+        encoded = self.encoder.evidence(evidence, media)
+        ids = tuple(self.encoder.claim_ids(claim, context) for claim, context in claims)
+        self.encoder.check_length(encoded, ids)
+        return self.scorer.score([Segment(encoded, ids)])[0]
 
     def verdict(self, margin: float) -> Verdict:
         """Calibrate a margin and apply the default threshold."""
@@ -170,96 +211,36 @@ class Verifier:
             return Verdict(p, margin, None)
         return Verdict(p, margin, "supported" if self.decision.point().decide(p) else "not_supported")
 
-    def _score_group(self, pairs: list[Pair]) -> list[Verdict]:
-        """Verdicts of pairs that share evidence. A claim that cannot be encoded fails alone; the evidence fails all."""
-        verdicts: dict[int, Verdict] = {}
-        ids: dict[int, torch.Tensor] = {}
-        for i, pair in enumerate(pairs):
-            try:
-                ids[i] = self._claim_ids(pair)
-            except ProofreelError as error:
-                verdicts[i] = _failed(str(error))
+    def _readings(self, groups: list[Group]) -> Generator[Reading]:
+        """Each group read, in order: those of a call with several in threads, ahead of the network."""
+        if len(groups) < 2:
+            yield from map(self.reader.read, groups)
+            return
+        with closing(read_ahead(self.reader.read, groups)) as readings:
+            yield from readings
+
+    def _answer(self, batch: Sequence[Reading]) -> Iterator[tuple[int, Verdict]]:
+        """(place, verdict) of every pair of a batch. What the network is not given fails its own segment only."""
+        for reading in batch:
+            yield from ((place, _failed(reason)) for place, reason in reading.failed.items())
+        asked = [r for r in batch if r.segment is not None]
         try:
-            if ids:
-                media = read_media(pairs[0].evidence, self.encoder.sampling, self.media_root, self.frame_cache)
-                found = self._margins(list(ids.values()), pairs[0].evidence, media)
-                verdicts |= {i: self.verdict(float(m)) for i, m in zip(ids, found, strict=True)}
+            found = self.scorer.score([r.segment for r in asked]) if asked else []
         except ProofreelError as error:
-            verdicts |= {i: _failed(str(error)) for i in ids}
-        return [verdicts[i] for i in range(len(pairs))]
-
-    def _claim_ids(self, pair: Pair) -> torch.Tensor:
-        if problems := problems_of(pair):
-            raise ModelInputError("; ".join(problems))
-        return self.encoder.claim_ids(pair.claim, pair.context)
-
-    @torch.inference_mode()
-    def _margins(self, ids: list[torch.Tensor], evidence: tuple[Evidence, ...], media: Media) -> np.ndarray:
-        encoded = self.encoder.evidence(evidence, media)
-        self.encoder.check_length(encoded, ids)
-        device = next(self.model.parameters()).device
-        found = []
-        for i in range(0, len(ids), self.claims_per_row):
-            batch = collate([pack(encoded, ids[i : i + self.claims_per_row])], self.encoder.pad_id)
-            batch = to_device(batch, device)
-            found.append(margins(self.model, batch, NextToken(self.words), self.encoder.layout)[0].cpu().numpy())
-        return np.concatenate(found)
-
-
-def load_weights(directory: Path, config: VerifierConfig, base: str | Path | None = None, adapter: bool = True) -> Any:
-    """The network of a verifier directory: adapter over its checked base (or that base alone), or its full model."""
-    dtype = getattr(torch, config.dtype)
-    if config.weights == "full":
-        if not adapter:
-            raise DirectoryError(
-                f"{directory}: holds a full model, got adapter=False; there is no adapter to leave out"
-            )
-        return load_backbone(directory / "model", dtype=dtype)
-    from peft import PeftModel
-
-    base_path = find_base(directory, config, base)
-    model = load_backbone(base_path, dtype=dtype, quantization_config=_quantization(config))
-    if not adapter:
-        return model
-    return PeftModel.from_pretrained(model, str(directory / "adapter"), autocast_adapter_dtype=False)
-
-
-def find_base(directory: Path, config: VerifierConfig, base: str | Path | None = None) -> Path:
-    """The base checkpoint's folder, refused unless its weights are those the adapter was trained on."""
-    beside = directory / config.base.path
-    path = Path(base) if base is not None else beside if beside.is_dir() else None
-    if path is None:
-        try:
-            path = resolve_base(config.base.path, config.base.revision)
-        except DirectoryError as error:
-            raise DirectoryError(f"{directory}: its base model was not found; pass base=<folder>. {error}") from error
-    if (found := weights_sha256(path)) != config.base.weights_sha256:
-        raise DirectoryError(
-            f"{path}: not the base this verifier was trained on, got weights {found[:12]} instead of "
-            f"{config.base.weights_sha256[:12]}; pass base=<the right checkpoint>"
-        )
-    return path
-
-
-def make_encoder(processor_path: str | Path, model_config: Any, config: VerifierConfig) -> Encoder:
-    """The encoder a verifier configuration describes."""
-    return Encoder(
-        load_processor(processor_path),
-        vision_layout(model_config),
-        config.prompt,
-        config.sampling,
-        config.position_rule,
-        config.max_tokens,
-    )
-
-
-def _quantization(config: VerifierConfig) -> Any:
-    if config.quantization is None:
-        return None
-    from transformers import BitsAndBytesConfig
-
-    return BitsAndBytesConfig(**config.quantization)
+            if len(asked) > 1:
+                for reading in asked:
+                    yield from self._answer([Reading(reading.segment, reading.asked, {})])
+            else:
+                yield from ((place, _failed(str(error))) for r in asked for place in r.asked)
+            return
+        for reading, margins_K in zip(asked, found, strict=True):
+            yield from ((p, self.verdict(float(m))) for p, m in zip(reading.asked, margins_K, strict=True))
 
 
 def _failed(reason: str) -> Verdict:
     return Verdict(math.nan, math.nan, None, reason)
+
+
+def _lengths(reading: Reading) -> tuple[int, int] | None:
+    """What decides on a segment's company; None for one that has none: nothing to ask, or a prefix of its own."""
+    return None if reading.segment is None or reading.segment.prefix else reading.segment.lengths
