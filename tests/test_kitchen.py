@@ -28,7 +28,7 @@ from examples.kitchen.world import CLIPS, Settings, make_world
 
 SMALL = Settings(seed=3, clips=(40, 16, 24, 24), long=(4, 3, 3, 4), pretrain=5)
 SPLITS = ("train", "validation", "calibration", "test")
-FOUR_FPS = FrameSampling(fps=4.0)
+FOUR_FPS = FrameSampling(fps=4.0, min_pixels=84 * 84, max_pixels=84 * 84)  # as drawn
 FILES = ("annotations.json", "annotations_long.json")
 
 
