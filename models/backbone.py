@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoProcessor, PreTrainedModel, Qwen2_5_VLForConditionalGeneration
+from transformers import AutoProcessor, PreTrainedModel, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from ..data_prep.dataset import sha256_of
 from ..data_prep.errors import DirectoryError
 from .attention import use_prefix_split
+from .heads import Head
 from .positions import VisionLayout
+from .prompt import LabelWords
+from .score_head import Qwen2_5_VLForVerdicts, score_start
 
 # Said on every load, about other libraries' business: peft asks transformers by a deprecated name, and bitsandbytes
 # looks for an optional CPU kernel even where nothing is quantised.
@@ -60,8 +63,10 @@ def load_backbone(
     quantization_config: Any = None,
     attn_implementation: str = "sdpa",
     device_map: Any = None,
+    head: Head | None = None,
+    words: LabelWords | None = None,
 ) -> Qwen2_5_VLForConditionalGeneration:
-    """Load every weight of a Qwen2.5-VL checkpoint.
+    """Load every weight of a Qwen2.5-VL checkpoint; a head may be new.
 
     Args:
         path: a local folder, from `resolve_base`.
@@ -69,9 +74,13 @@ def load_backbone(
         quantization_config: a BitsAndBytesConfig, or None. The vision tower, lm_head and score stay unquantised.
         attn_implementation: sdpa, which the language model then uses through `models.attention`.
         device_map: as in transformers.
+        head: replace the output layer by a `score` head of these labels (`Qwen2_5_VLForVerdicts`).
+        words: verdict words a new head starts from (`score_start`); without them it starts at random, to be filled by
+            an adapter. A head that the checkpoint holds is loaded as it is.
 
     Raises:
-        DirectoryError: weights missing from the checkpoint (they would be random) or foreign to the architecture.
+        DirectoryError: weights missing from the checkpoint (they would be random) or foreign to the architecture, or
+            a checkpoint's head of other labels.
     """
     if attn_implementation != "sdpa":
         raise DirectoryError(
@@ -80,20 +89,62 @@ def load_backbone(
         )
     if quantization_config is not None:
         quantization_config.llm_int8_skip_modules = list(UNQUANTISED_MODULES)
-    loaded: Any = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+    kind, extra, may_lack = _architecture(path, head, words)
+    loaded: Any = kind.from_pretrained(
         path,
         dtype=dtype,
         quantization_config=quantization_config,
         attn_implementation=attn_implementation,
         device_map=device_map,
         output_loading_info=True,
+        **extra,
     )
     model, info = loaded
+    info["missing_keys"] = set(info["missing_keys"]) - may_lack
     wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
     if wrong:
         raise DirectoryError(f"{path}: weights do not fit Qwen2.5-VL, got {wrong}; use an unmodified checkpoint")
     use_prefix_split(model)
+    run_without_graph_while_frozen(model.model.visual)
     return model
+
+
+def _architecture(
+    path: str | Path, head: Head | None, words: LabelWords | None
+) -> tuple[Any, dict[str, Any], set[str]]:
+    """The class to load a checkpoint with, what it takes beyond the usual arguments, and weights that may be absent."""
+    if head is None:
+        return Qwen2_5_VLForConditionalGeneration, {}, set()
+    config = Qwen2_5_VLConfig.from_pretrained(path)
+    stored = config.architectures == [Qwen2_5_VLForVerdicts.__name__]
+    names = tuple(config.id2label[i] for i in sorted(config.id2label))
+    if stored and names != head.labels:
+        raise DirectoryError(f"{path}: its head has the labels {names}, got {head.labels}; load it with its own labels")
+    config.id2label = dict(enumerate(head.labels))
+    config.label2id = {label: i for i, label in enumerate(head.labels)}
+    if stored:
+        return Qwen2_5_VLForVerdicts, {"config": config}, set()
+    start_CH = None if words is None else score_start(path, head, words)
+    return Qwen2_5_VLForVerdicts, {"config": config, "start_CH": start_CH}, {"score.weight"}
+
+
+def run_without_graph_while_frozen(tower: torch.nn.Module) -> None:
+    """Let the vision tower run under no-grad whenever none of its weights trains.
+
+    Frozen weights alone do not see to that: gradient checkpointing makes the patch embedding's output require a
+    gradient, and the tower would keep a graph, and run once more in every backward pass, for nothing.
+    """
+
+    def enter(module: torch.nn.Module, _: Any) -> None:
+        module.grad_was_enabled = torch.is_grad_enabled()  # type: ignore[assignment]
+        trains = any(weight.requires_grad for weight in module.parameters())
+        torch.set_grad_enabled(bool(module.grad_was_enabled) and trains)
+
+    def leave(module: torch.nn.Module, _: Any, __: Any) -> None:
+        torch.set_grad_enabled(bool(module.grad_was_enabled))
+
+    tower.register_forward_pre_hook(enter)
+    tower.register_forward_hook(leave, always_call=True)
 
 
 def vision_layout(config: Any) -> VisionLayout:
@@ -108,8 +159,14 @@ def vision_layout(config: Any) -> VisionLayout:
 
 
 def attach_lora(model: PreTrainedModel, peft_config: Any) -> Any:
-    """Wrap the backbone in PEFT adapters; without named targets, every linear layer of the language model."""
+    """Wrap the backbone in PEFT adapters; without named targets, every linear layer of the language model.
+
+    A `score` head is trained whole and saved with the adapter.
+    """
     from peft import get_peft_model
+
+    if hasattr(model, "score"):
+        peft_config.modules_to_save = sorted({*(peft_config.modules_to_save or ()), "score"})
 
     if not peft_config.target_modules:
         peft_config.target_modules = LANGUAGE_LINEARS
@@ -118,13 +175,13 @@ def attach_lora(model: PreTrainedModel, peft_config: Any) -> Any:
 
 def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
     """Counts of parameters: trainable in the language model, vision tower and head, and all there are."""
-    counts = {"language_model": 0, "visual": 0, "lm_head": 0, "total": 0}
+    counts = {"language_model": 0, "visual": 0, "lm_head": 0, "score": 0, "total": 0}
     for name, parameter in model.named_parameters():
         # A sharded parameter (ZeRO-3) reports its own size as zero and keeps the true one in ds_numel.
         size = getattr(parameter, "ds_numel", parameter.numel())
         counts["total"] += size
         if parameter.requires_grad:
-            part = next((p for p in ("visual", "lm_head") if p in name), "language_model")
+            part = next((p for p in ("visual", "lm_head", "score") if p in name), "language_model")
             counts[part] += size
     return counts
 

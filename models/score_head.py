@@ -1,0 +1,97 @@
+"""The backbone with a `score` head: its class, and the weights the head starts from.
+
+The head stands in place of the output layer, so no logits over the vocabulary exist anywhere. It is a linear layer
+without bias: whatever constant the labels would need is the calibration's business.
+
+Shape suffixes: _N verdict positions, _C labels, _H hidden.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLModel
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
+from transformers.initialization import copy_
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_utils import slice_logits_to_keep
+
+from ..data_prep.errors import DirectoryError
+from .heads import TWO_LABELS, Head
+from .prompt import LabelWords
+
+# How far refuted starts beyond the word "no", and not_enough short of it, in units of (no - yes).
+LABEL_SPLIT = 0.01
+
+# The output layer's weights in a checkpoint; where it is tied to the embeddings, only these are stored.
+_OUTPUT_LAYERS = ("lm_head.weight", "model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
+
+
+class Qwen2_5_VLForVerdicts(Qwen2_5_VLForConditionalGeneration):  # noqa: N801 (named as transformers names its own)
+    """Logits of labels at the kept positions. The configuration's `id2label` names the head's rows, in order."""
+
+    _tied_weights_keys = {}  # noqa: RUF012 (as transformers declares it)
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012
+
+    def __init__(self, config: Qwen2_5_VLConfig, start_CH: torch.Tensor | None = None) -> None:
+        """`start_CH` are the head's weights where the checkpoint has none; without it they are random."""
+        super(Qwen2_5_VLForConditionalGeneration, self).__init__(config)  # all but the output layer
+        self.model = Qwen2_5_VLModel(config)
+        self.score = torch.nn.Linear(config.text_config.hidden_size, config.num_labels, bias=False)
+        self._start_CH = start_CH
+        self.post_init()
+
+    def forward(self, *, logits_to_keep: int | torch.Tensor = 0, labels: None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        """Logits (N, C) at the N positions that the bool mask `logits_to_keep` names; the rest as the backbone's own.
+
+        `labels` is there because PEFT always passes it: the loss is not the network's (models/verdict.py).
+        """
+        outputs = self.model(**kwargs)
+        hidden_NH = slice_logits_to_keep(outputs[0], logits_to_keep)
+        return CausalLMOutputWithPast(logits=self.score(hidden_NH), past_key_values=outputs.past_key_values)
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        # transformers calls this for weights the checkpoint lacks, in its own way for sharded and quantised models.
+        if module is self.score and self._start_CH is not None:
+            copy_(self.score.weight, self._start_CH)
+        else:
+            super()._init_weights(module)
+
+
+# Weights have other names in files than in memory; transformers looks the renaming up by the class's name.
+register_checkpoint_conversion_mapping(
+    Qwen2_5_VLForVerdicts.__name__,
+    get_checkpoint_conversion_mapping(Qwen2_5_VLForConditionalGeneration.__name__) or [],
+    overwrite=True,
+)
+
+
+def score_start(path: str | Path, head: Head, words: LabelWords) -> torch.Tensor:
+    """(C, H) float32 weights a head starts from: the verdict words' rows of the checkpoint's output layer.
+
+    A head of two labels then begins as the next-token verifier, margin for margin. Of three labels, refuted starts a
+    little beyond "no" and not_enough a little short of it (`LABEL_SPLIT`), and margins begin log 2 lower.
+
+    Raises:
+        DirectoryError: the checkpoint has neither an output layer nor embeddings.
+    """
+    yes_H, no_H = (_output_row(Path(path), i) for i in (words.supported_id, words.refuted_id))
+    if head.labels == TWO_LABELS:
+        return torch.stack([yes_H, no_H])
+    beyond_H = LABEL_SPLIT * (no_H - yes_H)
+    return torch.stack([yes_H, no_H + beyond_H, no_H - beyond_H])
+
+
+def _output_row(path: Path, token_id: int) -> torch.Tensor:
+    """One row of the output layer, in float32; nothing else is read from the file."""
+    for name in _OUTPUT_LAYERS:
+        for file in sorted(path.glob("*.safetensors")):
+            with safe_open(file, "pt") as tensors:
+                if name in tensors.keys():  # noqa: SIM118 (not a dict)
+                    return tensors.get_slice(name)[token_id].float()
+    raise DirectoryError(
+        f"{path}: no output layer to start a head from, got none of {_OUTPUT_LAYERS}; start it at random"
+    )
