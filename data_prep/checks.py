@@ -18,6 +18,12 @@ from .spool import REJECTED, REPEATED, Spool, Stored
 
 Complaint = tuple[Row, str, str]  # row, kind, message
 
+# Rows of equal identity ask the same question of the same evidence. Where every annotator's row is kept, they may
+# disagree, so the annotator is part of it.
+_ANNOTATOR = "CASE WHEN INSTR(meta, '\"annotator\"') THEN JSON_EXTRACT(meta, '$.annotator') END"
+_IDENTITY = f"claim_key, e, context, {_ANNOTATOR}"
+_SAME = f"claim_key = ? AND e = ? AND context IS ? AND {_ANNOTATOR} IS ?"
+
 
 def check_contents(rows: Sequence[Row]) -> tuple[list[Row], list[Rejected]]:
     """The rows that satisfy the row contract, and what is wrong with the others."""
@@ -38,12 +44,11 @@ def check_together(spool: Spool) -> int:
     """
     for found in (_repeated_ids, _contradictions, _fixed_splits):
         refuse(spool, found(spool))
-    repeated = "SELECT MIN(n), claim_key, e, context FROM rows WHERE out = 0 GROUP BY claim_key, e, context "
+    repeated = f"SELECT MIN(n), {_IDENTITY} FROM rows WHERE out = 0 GROUP BY {_IDENTITY} HAVING COUNT(*) > 1"
     merged = 0
-    for first, key, e, context in spool.db.execute(f"{repeated} HAVING COUNT(*) > 1").fetchall():
-        same = "claim_key = ? AND e = ? AND context IS ? AND out = 0 AND n > ?"
-        cursor = spool.db.execute(f"UPDATE rows SET out = {REPEATED} WHERE {same}", (key, e, context, first))
-        merged += cursor.rowcount
+    for first, *identity in spool.db.execute(repeated).fetchall():
+        later = f"UPDATE rows SET out = {REPEATED} WHERE {_SAME} AND out = 0 AND n > ?"
+        merged += spool.db.execute(later, (*identity, first)).rowcount
     return merged
 
 
@@ -82,10 +87,10 @@ def _repeated_ids(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
 
 
 def _contradictions(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
-    identity = "claim_key, e, context"
-    judged = f"SELECT {identity} FROM rows WHERE out = 0 GROUP BY {identity} HAVING COUNT(DISTINCT label) > 1"
-    for key, e, context in spool.db.execute(judged).fetchall():
-        same = list(spool.rows("r.out = 0 AND r.claim_key = ? AND r.e = ? AND r.context IS ?", (key, e, context)))
+    judged = f"SELECT {_IDENTITY} FROM rows WHERE out = 0 GROUP BY {_IDENTITY} HAVING COUNT(DISTINCT label) > 1"
+    for identity in spool.db.execute(judged).fetchall():
+        numbers = f"SELECT n FROM rows WHERE {_SAME}"
+        same = list(spool.rows(f"r.out = 0 AND r.n IN ({numbers})", identity))
         labels = ", ".join(f"{s.row.pair.label} at {s.row.file}:{s.row.line}" for s in same)
         message = f"the same claim and evidence have different labels, got {labels}; keep one"
         yield from ((s, kind_of(message), f"{same[0].row.pair.claim!r}: {message}") for s in same)

@@ -127,7 +127,7 @@ def _import_merged(spool: Spool, config: BuildConfig, number: int, root: Path) -
     together, conflicts = _MERGED[source.format](rows, _options(source, number))
     spool.reject(conflicts)
     spool.add(together)
-    merged = len(rows) - len(together) - len(conflicts)
+    merged = len(rows) - len(together) - sum(item.pairs or 0 for item in conflicts)
     spool.note(step, merged)
     spool.commit()
     return merged
