@@ -16,6 +16,7 @@ import yaml
 
 from .card_statistics import QUANTILES, CardStatistics, quantiles, shortened, sizes
 from .pictures import draw_pictures
+from .probing import media_table
 from .rows import LABELS, SPLITS
 from .shortcut import WARN_ABOVE
 
@@ -44,7 +45,7 @@ def write_card(
         _front_matter(name, manifest, statistics),
         [f"# {name}", "", *_opening(manifest, statistics)],
         ["## What is in it", *_counts(manifest, statistics), *_shown(pictures)],
-        ["## Sizes", *_sizes(statistics)],
+        ["## Sizes", *_sizes(statistics), *_media(manifest)],
         ["## Can labels be guessed without evidence?", *_probe(probe)],
         ["## Left out, rejected, moved", *_left_out(manifest)],
         ["## Examples", *_examples(statistics)],
@@ -131,6 +132,13 @@ def _sizes(statistics: CardStatistics) -> list[str]:
     if statistics.open_ended:
         lines.append(f"{statistics.open_ended:,} segments run to the end of their file: not in durations and hours.")
     return lines
+
+
+def _media(manifest: Mapping[str, Any]) -> list[str]:
+    """What the media files are, if they were opened."""
+    if not (tables := manifest.get("media_files")):
+        return []
+    return ["", "Media files:", "", "```", *media_table(tables).splitlines(), "```"]
 
 
 def _probe(probe: Mapping[str, Any] | None) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from .probing import media_table
 from .records import Rejected
 from .rows import SPLITS
 from .spool import Spool
@@ -88,6 +89,8 @@ def summary(manifest: dict[str, Any], output: Path) -> str:
         lines.append(f"merged: {manifest['merged_repeats']} x repeat of a judged pair")
     if leaks := manifest["media_in_several_splits"]:
         lines.append(f"warning: {len(leaks)} media files are in several splits, e.g. {leaks[0]}; give them one group")
+    if manifest["media_files"]:
+        lines.append(media_table(manifest["media_files"]))
     if manifest["media"] == "absent":
         lines.append("media: absent (annotation-only: these rows can be counted and split, not trained on)")
     return "\n".join([*lines, f"wrote {output}"])

@@ -153,10 +153,10 @@ def media_rows(files: Iterable[MediaFile]) -> dict[str, dict[str, float]]:
     return {title: rows for title, rows in tables.items() if rows}
 
 
-def media_table(files: Iterable[MediaFile], most: int = 10) -> str:
+def media_table(tables: Mapping[str, Mapping[str, float]], most: int = 10) -> str:
     """`media_rows` as text, one line per table; the rarest beyond `most` are summed up."""
     lines = []
-    for title, rows in media_rows(files).items():
+    for title, rows in tables.items():
         shown = [f"{name} {number:,.10g}" for name, number in list(rows.items())[:most]]
         if len(rows) > most:
             shown.append(f"{len(rows) - most} others {sum(list(rows.values())[most:]):,.10g}")

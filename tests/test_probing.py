@@ -119,8 +119,8 @@ def test_the_table_counts_what_the_files_are(folder: Path) -> None:
     assert rows["fps"] == {"25": 3}
     assert rows["duration_s"]["median"] == 4.8
     assert rows["duration_s"]["sum"] == pytest.approx(14.4)
-    assert "1 others 1" in media_table([*files, look_at("photo.png", folder, "image")], most=1)
-    assert media_table([]) == "files         videos 0, images 0, bytes 0"
+    assert "1 others 1" in media_table(media_rows([*files, look_at("photo.png", folder, "image")]), most=1)
+    assert media_table(media_rows([])) == "files         videos 0, images 0, bytes 0"
 
 
 def rows_bytes(folder: Path) -> int:
