@@ -109,6 +109,19 @@ def verdict_loss_sum(margins_BK: torch.Tensor, labels_BK: torch.Tensor, weights_
     return (losses_N * weights_BK[real]).sum()
 
 
+def label_loss_sum(logits_BKC: torch.Tensor, classes_BK: torch.Tensor, weights_BK: torch.Tensor) -> torch.Tensor:
+    """Weighted sum over claims of the cross-entropy over all labels; divide as for `verdict_loss_sum`.
+
+    Args:
+        logits_BKC: from `verdict_logits`.
+        classes_BK: index of the right label; `IGNORED` where there is no claim or no label.
+        weights_BK: factor of each claim.
+    """
+    real = classes_BK != IGNORED
+    losses_N = F.cross_entropy(logits_BKC[real], classes_BK[real], reduction="none")
+    return (losses_N * weights_BK[real]).sum()
+
+
 def check_sees(batch: Mapping[str, Any], layout: VisionLayout) -> None:
     """Refuse a batch whose placeholder tokens and pixels disagree: the backbone itself would run blind, silently."""
     merge = layout.spatial_merge_size**2

@@ -18,7 +18,8 @@ from proofreel.data_prep.errors import ConfigError, MediaError, RowError
 from proofreel.models.directory import read_directory
 from proofreel.models.verifier import Verifier
 from proofreel.train.arguments import parse
-from proofreel.train.groups import GroupDataset, group_pairs, target
+from proofreel.train.groups import GroupDataset, target
+from proofreel.train.lengths import group_pairs
 from proofreel.train.recipe import run
 from proofreel.train.sft import main
 
@@ -88,7 +89,7 @@ def test_what_was_trained_is_what_is_loaded(tiny_base, colour_dataset, tmp_path,
 
     def keep(trainer, encoder, config):
         trainer.model.eval()
-        verifier = Verifier(trainer.model, encoder, trainer.words, config.claims_per_row)
+        verifier = Verifier(trainer.model, encoder, trainer.readout.words, config.claims_per_row)
         kept["margins"] = [v.margin for v in verifier.score_pairs(read_split(colour_dataset, "test"))]
         return save(trainer, encoder, config)
 
@@ -109,6 +110,7 @@ def test_full_fine_tuning_reaches_the_vision_tower_only_if_asked(train, tiny_bas
         weights = load_file(folder / "draft" / "model" / "model.safetensors")
         changed[name] = {n for n in weights if not torch.equal(weights[n], base[n])}
         assert read_directory(folder / "draft").weights == "full"
+    assert any(n.startswith("visual") for n in base)
     assert not any(n.startswith("visual") for n in changed["frozen"])
     assert any(n.startswith("visual") for n in changed["whole"])
 

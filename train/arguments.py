@@ -23,7 +23,18 @@ class VerdictArguments:
 
     dataset_dir: str = field(default="", metadata={"help": "Data set folder written by data_prep/build.py."})
     claims_per_row: int = field(
-        default=16, metadata={"help": "Most claims packed behind one evidence; more of them share less memory."}
+        default=16, metadata={"help": "Most claims packed behind one evidence: they share its cost."}
+    )
+    tokens_per_row: int | None = field(
+        default=None,
+        metadata={"help": "Most tokens of a packed row, evidence and claims; longer groups become several rows."},
+    )
+    tokens_per_batch: int | None = field(
+        default=None,
+        metadata={
+            "help": "Most tokens of a micro-batch, padding included: rows of like length are batched up to this, and "
+            "up to per_device_train_batch_size."
+        },
     )
     max_tokens: int = field(
         default=8192, metadata={"help": "Longest prompt (evidence plus one claim) in tokens; longer rows are refused."}
@@ -35,6 +46,12 @@ class VerdictArguments:
     frame_cache: str | None = field(
         default=None,
         metadata={"help": "Folder that keeps decoded frames between epochs and runs; decoders then have a deadline."},
+    )
+    vision_cache: str | None = field(
+        default=None,
+        metadata={
+            "help": "Folder that keeps what the frozen vision tower makes of the evidence; filled before training."
+        },
     )
     validate_only: bool = field(
         default=False, metadata={"help": "Check every row, print the arithmetic of the run, and stop before training."}

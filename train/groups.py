@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,30 +12,29 @@ from torch.utils.data import Dataset
 
 from ..data_prep.errors import ProofreelError, RowError
 from ..data_prep.frame_cache import FrameCache
-from ..data_prep.rows import Evidence, Pair, evidence_key
+from ..data_prep.rows import Evidence, Label, Pair, evidence_key
 from ..models.encoding import EncodedEvidence, Encoder, read_media
+from ..models.heads import TWO_LABELS
 from ..models.packing import IGNORED, PackedRow, collate, pack
+from ..models.vision_features import VisionFeatures
+from .lengths import TokenCounts, group_pairs
 
 
 @dataclass(frozen=True)
 class Example:
-    """A packed row with its targets: labels are probabilities of supported, weights factors in the loss."""
+    """A packed row with its targets.
+
+    Attributes:
+        row: the evidence and its claims.
+        labels_K: probabilities of supported.
+        classes_K: of a head of three labels: the label's index; `IGNORED` where only the probability is known.
+        weights_K: factors in the loss.
+    """
 
     row: PackedRow
     labels_K: torch.Tensor
     weights_K: torch.Tensor
-
-
-def group_pairs(pairs: Sequence[Pair], claims_per_row: int) -> list[tuple[Pair, ...]]:
-    """Pairs of equal evidence, in order of first appearance, split into runs of at most `claims_per_row`."""
-    by_evidence: dict[str, list[Pair]] = {}
-    for pair in pairs:
-        by_evidence.setdefault(evidence_key(pair.evidence), []).append(pair)
-    return [
-        tuple(group[i : i + claims_per_row])
-        for group in by_evidence.values()
-        for i in range(0, len(group), claims_per_row)
-    ]
+    classes_K: torch.Tensor | None = None
 
 
 def target(pair: Pair) -> float:
@@ -46,6 +44,11 @@ def target(pair: Pair) -> float:
     if pair.label is None:
         raise RowError(f"row {pair.id}: has neither label nor soft_label; leave unlabelled rows out of training data")
     return float(pair.label == "supported")
+
+
+def class_of(pair: Pair, labels: Sequence[Label]) -> int:
+    """Index of a row's label; `IGNORED` for a soft label, which says nothing of how the rest divides."""
+    return IGNORED if pair.soft_label is not None or pair.label is None else list(labels).index(pair.label)
 
 
 class GroupDataset(Dataset[Example]):
@@ -58,9 +61,25 @@ class GroupDataset(Dataset[Example]):
         claims_per_row: int,
         cache_bytes: float = 0.0,
         frame_cache: FrameCache | None = None,
+        *,
+        features: VisionFeatures | None = None,
+        labels: Sequence[Label] = TWO_LABELS,
+        tokens_per_row: int | None = None,
+        counts: TokenCounts | None = None,
     ) -> None:
-        """`pairs` as `read_split` gives them; the first `cache_bytes` of encoded evidence stay in memory."""
-        self.groups, self.encoder, self.frame_cache = group_pairs(pairs, claims_per_row), encoder, frame_cache
+        """Group and split the pairs; nothing is decoded yet.
+
+        Args:
+            pairs: as `read_split` gives them.
+            encoder: makes network input of them.
+            claims_per_row: as for `group_pairs`, like `tokens_per_row` and `counts`.
+            cache_bytes: the first so many bytes of encoded evidence stay in memory.
+            frame_cache: where decoded frames are kept.
+            features: what the vision tower makes of all evidence here, in place of its pixels.
+            labels: of the readout that is trained.
+        """
+        self.groups = group_pairs(pairs, claims_per_row, tokens_per_row, counts)
+        self.encoder, self.frame_cache, self.features, self.labels = encoder, frame_cache, features, labels
         self._cache: dict[str, EncodedEvidence] = {}
         self._cache_left = cache_bytes
 
@@ -76,13 +95,22 @@ class GroupDataset(Dataset[Example]):
             row = pack(encoded, [self.encoder.claim_ids(p.claim, p.context) for p in group])
         except ProofreelError as error:
             raise type(error)(f"row {group[0].id}: {error}") from error
-        return Example(row, torch.tensor([target(p) for p in group]), torch.tensor([float(p.weight) for p in group]))
+        three = len(self.labels) > len(TWO_LABELS)
+        return Example(
+            row,
+            labels_K=torch.tensor([target(p) for p in group]),
+            weights_K=torch.tensor([float(p.weight) for p in group]),
+            classes_K=torch.tensor([class_of(p, self.labels) for p in group]) if three else None,
+        )
 
     def _encode(self, evidence: tuple[Evidence, ...]) -> EncodedEvidence:
         """Decode and encode, or take it from memory: small data sets are decoded once, not once an epoch."""
         key = evidence_key(evidence)
         if key not in self._cache:
-            media = read_media(evidence, self.encoder.sampling, cache=self.frame_cache)
+            if self.features is not None:
+                media = self.features.read(evidence)
+            else:
+                media = read_media(evidence, self.encoder.sampling, cache=self.frame_cache)
             encoded = self.encoder.evidence(evidence, media)
             size = sum(t.nbytes for t in encoded.vision.values())
             if size > self._cache_left:
@@ -91,45 +119,64 @@ class GroupDataset(Dataset[Example]):
         return self._cache[key]
 
 
+class BatchedRows(Dataset[tuple[Example, ...]]):
+    """A data set whose items are whole batches, so that the Trainer shuffles, shares out and resumes batches."""
+
+    def __init__(self, rows: GroupDataset, batches: Sequence[tuple[int, ...]]) -> None:
+        """`batches` hold indices of `rows` (`lengths.batches_of`); a batch size of 1 is one of them."""
+        self.rows, self.batches = rows, batches
+
+    def __len__(self) -> int:
+        """Number of batches."""
+        return len(self.batches)
+
+    def __getitem__(self, i: int) -> tuple[Example, ...]:
+        """The examples of one batch."""
+        return tuple(self.rows[j] for j in self.batches[i])
+
+
 class Collator:
-    """Examples to one batch of tensors: `collate`'s, with `labels` and `weights` (B, K) beside them."""
+    """Examples to one batch: `collate`'s, with `labels`, `weights` and, of three labels, `classes` (B, K) in it."""
 
     def __init__(self, pad_id: int) -> None:
         """`pad_id` fills short rows."""
         self.pad_id = pad_id
 
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
-        """Pad to the longest row and the most claims of the batch."""
+    def __call__(self, items: Sequence[Example | tuple[Example, ...]]) -> dict[str, Any]:
+        """Pad to the longest prefix and claims region, and to the most claims, of the batch."""
+        examples = [e for item in items for e in (item if isinstance(item, tuple) else (item,))]
         batch = collate([e.row for e in examples], self.pad_id)
         most = batch["verdicts"].shape[1]
         batch["labels"] = torch.stack([_fill(e.labels_K, most, IGNORED) for e in examples])
         batch["weights"] = torch.stack([_fill(e.weights_K, most, 0.0) for e in examples])
+        if all(e.classes_K is not None for e in examples):
+            batch["classes"] = torch.stack([_fill(e.classes_K, most, IGNORED) for e in examples])  # type: ignore[arg-type]
         return batch
 
 
-def check_rows(pairs: Sequence[Pair], encoder: Encoder, media_root: str | Path | None = None) -> list[str]:
+def check_rows(pairs: Sequence[Pair], counts: TokenCounts) -> list[str]:
     """Everything that would stop a run on these rows, found without decoding: one message per bad row."""
     problems: list[str] = []
     for group in group_pairs(pairs, claims_per_row=len(pairs) or 1):
         try:
-            n_prefix = encoder.count_prefix_tokens(group[0].evidence, media_root)
+            n_prefix = counts.prefix(group[0].evidence)
         except ProofreelError as error:
             problems += [f"row {p.id}: {error}" for p in group]
             continue
-        problems += [f"row {p.id}: {m}" for p in group for m in _claim_problems(p, encoder, n_prefix)]
+        problems += [f"row {p.id}: {m}" for p in group for m in _claim_problems(p, counts, n_prefix)]
     return problems
 
 
-def _claim_problems(pair: Pair, encoder: Encoder, n_prefix: int) -> list[str]:
+def _claim_problems(pair: Pair, counts: TokenCounts, n_prefix: int) -> list[str]:
     try:
         target(pair)
-        n_claim = len(encoder.claim_ids(pair.claim, pair.context))
+        n_claim = counts.claim(pair)
     except ProofreelError as error:
         return [str(error)]
-    if n_prefix + n_claim <= encoder.max_tokens:
+    if n_prefix + n_claim <= counts.encoder.max_tokens:
         return []
     return [
-        f"prompt is too long, got {n_prefix} evidence + {n_claim} claim tokens of at most {encoder.max_tokens}; "
+        f"prompt is too long, got {n_prefix} evidence + {n_claim} claim tokens of at most {counts.encoder.max_tokens}; "
         "lower max_frames or max_pixels, shorten the span, or raise max_tokens"
     ]
 

@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,13 @@ from ..models.backbone import (
 )
 from ..models.directory import BaseModel, VerifierConfig
 from ..models.encoding import Encoder
+from ..models.heads import NextToken
 from ..models.prompt import LabelWords
+from ..models.vision_features import VisionFeatures
 from .arguments import VerdictArguments, torch_dtype
 from .draft import save_draft
-from .groups import Collator, GroupDataset, check_rows, group_pairs
+from .groups import BatchedRows, Collator, GroupDataset, check_rows
+from .lengths import TokenCounts, batches_of, group_pairs
 from .trainer import VerdictTrainer
 
 MAX_PROBLEMS_SHOWN = 20
@@ -57,29 +61,46 @@ def run(arguments: VerdictArguments, training: TrainingArguments, model_config: 
     splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
     pairs = {split: _read(arguments, split) for split in splits}
     encoder, words, dtype = make_encoder(arguments, model_config, base)
-    validate(pairs, encoder, training)
+    counts = TokenCounts(encoder)
+    validate(pairs, counts, training)
     if arguments.validate_only:
-        print(arithmetic(pairs, arguments, training))
+        print(arithmetic(pairs, arguments, training, counts))
         return None
 
     start_run(arguments, training, model_config)
     model = load_model(arguments, model_config, base, dtype)
-    _main_print(training, arithmetic(pairs, arguments, training, model))
-    cache_bytes = arguments.cache_gib * 2**30
+    _main_print(training, arithmetic(pairs, arguments, training, counts, model))
     frame_cache = FrameCache(arguments.frame_cache) if arguments.frame_cache else None
-    datasets = {
-        split: GroupDataset(rows, encoder, arguments.claims_per_row, cache_bytes, frame_cache)
-        for split, rows in pairs.items()
+    features = make_vision_cache(arguments, model, encoder, frame_cache)
+    rows = {
+        split: GroupDataset(
+            split_pairs,
+            encoder,
+            arguments.claims_per_row,
+            arguments.cache_gib * 2**30,
+            frame_cache,
+            features=features,
+            tokens_per_row=arguments.tokens_per_row,
+            counts=counts,
+        )
+        for split, split_pairs in pairs.items()
     }
+    batches = make_batches(rows["train"].groups, arguments, training, counts)
+    if batches is not None:
+        training.per_device_train_batch_size = 1  # an item of the data set is a batch now
     trainer = VerdictTrainer(
         model=model,
         args=training,
-        train_dataset=datasets["train"],
-        eval_dataset=datasets.get("validation"),
+        train_dataset=rows["train"] if batches is None else BatchedRows(rows["train"], batches),
+        eval_dataset=rows.get("validation"),
         data_collator=Collator(encoder.pad_id),
-        words=words,
+        readout=NextToken(words),
         layout=encoder.layout,
     )
+    if features is not None:
+        evidences = [pair.evidence for split_pairs in pairs.values() for pair in split_pairs]
+        features.ensure(evidences, trainer.model, rank=training.process_index, world_size=training.world_size)  # type: ignore[arg-type]
+        trainer.accelerator.wait_for_everyone()
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     draft = save_draft(trainer, encoder, _verifier_config(arguments, model_config, base, words, dtype, trainer))
     _main_print(training, f"draft verifier: {draft}")
@@ -106,11 +127,33 @@ def make_encoder(
     return encoder, LabelWords.of(prompt, processor.tokenizer), torch_dtype(model_config, config.dtype)
 
 
-def validate(pairs: dict[str, list[Pair]], encoder: Encoder, training: TrainingArguments) -> None:
+def make_vision_cache(
+    arguments: VerdictArguments, model: Any, encoder: Encoder, frame_cache: FrameCache | None
+) -> VisionFeatures | None:
+    """The features of the frozen tower, kept in the precision of its weights; None if the run has no such cache."""
+    if arguments.vision_cache is None:
+        return None
+    exact = next(model.parameters()).dtype == torch.float32
+    return VisionFeatures(
+        arguments.vision_cache, model, encoder, frame_cache=frame_cache, dtype="float32" if exact else "bfloat16"
+    )
+
+
+def make_batches(
+    groups: Sequence[Sequence[Pair]], arguments: VerdictArguments, training: TrainingArguments, counts: TokenCounts
+) -> list[tuple[int, ...]] | None:
+    """Which rows share a micro-batch, under `tokens_per_batch`; None leaves batches of equally many rows."""
+    if arguments.tokens_per_batch is None:
+        return None
+    lengths = [counts.row(group) for group in groups]
+    return batches_of(lengths, training.per_device_train_batch_size, arguments.tokens_per_batch, training.seed)
+
+
+def validate(pairs: dict[str, list[Pair]], counts: TokenCounts, training: TrainingArguments) -> None:
     """Check every row with this run's tokenizer and sampling; `RowError` lists what is wrong, all at once."""
     if training.process_index != 0:
         return
-    problems = [f"{split}: {p}" for split, rows in pairs.items() for p in check_rows(rows, encoder)]
+    problems = [f"{split}: {p}" for split, rows in pairs.items() for p in check_rows(rows, counts)]
     if not problems:
         return
     shown = "\n  ".join(problems[:MAX_PROBLEMS_SHOWN])
@@ -141,29 +184,30 @@ def arithmetic(
     pairs: dict[str, list[Pair]],
     arguments: VerdictArguments,
     training: TrainingArguments,
+    counts: TokenCounts,
     model: Any = None,
 ) -> str:
     """What the run amounts to, before its first step."""
     n_claims, most = len(pairs["train"]), arguments.claims_per_row
-    n_rows = len(group_pairs(pairs["train"], most))
-    rows, accumulated, world = (
-        training.per_device_train_batch_size,
-        training.gradient_accumulation_steps,
-        training.world_size,
-    )
-    per_step = rows * accumulated * world
-    steps = training.max_steps if training.max_steps > 0 else math.ceil(n_rows / per_step) * training.num_train_epochs
+    groups = group_pairs(pairs["train"], most, arguments.tokens_per_row, counts)
+    batches = make_batches(groups, arguments, training, counts)
+    rows, accumulated = training.per_device_train_batch_size, training.gradient_accumulation_steps
+    n_batches = math.ceil(len(groups) / rows) if batches is None else len(batches)
+    per_step = accumulated * training.world_size  # batches
+    steps_per_epoch = math.ceil(n_batches / per_step)
+    steps = training.max_steps if training.max_steps > 0 else steps_per_epoch * training.num_train_epochs
     lines = [
-        f"train         {n_claims} claims in {n_rows} packed rows of at most {most}",
+        f"train         {n_claims} claims in {len(groups)} packed rows of at most {most}, in {n_batches} batches of at "
+        f"most {rows} rows" + ("" if batches is None else f" or {arguments.tokens_per_batch} tokens"),
         f"validation    {len(pairs['validation'])} claims" if "validation" in pairs else "validation    none",
-        f"step          {rows} rows x {accumulated} accumulated x {world} processes = {per_step} rows, "
-        f"about {min(per_step, n_rows) * n_claims / n_rows:.0f} claims",
-        f"steps         {steps:.0f} ({steps * per_step / n_rows:.1f} epochs)",
+        f"step          {accumulated} accumulated x {training.world_size} processes = {per_step} batches, "
+        f"about {n_claims / max(n_batches / per_step, 1):.0f} claims",
+        f"steps         {steps:.0f} ({steps / steps_per_epoch:.1f} epochs)",
     ]
     if model is not None:
-        counts = trainable_summary(model)
-        total = counts.pop("total")
-        lines.append(f"trainable     {sum(counts.values()):,} of {total:,} parameters: {counts}")
+        trainable = trainable_summary(model)
+        total = trainable.pop("total")
+        lines.append(f"trainable     {sum(trainable.values()):,} of {total:,} parameters: {trainable}")
     return "\n".join(lines)
 
 

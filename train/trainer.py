@@ -12,23 +12,22 @@ from transformers import EvalPrediction, Trainer
 
 from ..eval.metrics import average_precision, confusion, ece_event, f1, roc_auc
 from ..models.calibration import sigmoid
-from ..models.heads import NextToken
+from ..models.heads import Readout, margin
 from ..models.packing import IGNORED
 from ..models.positions import VisionLayout
-from ..models.prompt import LabelWords
-from ..models.verdict import margins, verdict_loss_sum
+from ..models.verdict import label_loss_sum, verdict_logits, verdict_loss_sum
 
 
 class VerdictTrainer(Trainer):
-    """Minimises the mean two-way cross-entropy over claims, whatever the packing, accumulation and world size."""
+    """Minimises the mean cross-entropy over claims, whatever the packing, accumulation and world size."""
 
     # compute_loss divides by the claims of the whole optimiser step, so the Trainer must not divide again.
     loss_is_scaled_for_ga = True
 
-    def __init__(self, *args: Any, words: LabelWords, layout: VisionLayout, **kwargs: Any) -> None:
-        """`words` and `layout` as for `models.verdict.margins`; everything else as for Trainer."""
+    def __init__(self, *args: Any, readout: Readout, layout: VisionLayout, **kwargs: Any) -> None:
+        """`readout` and `layout` as for `models.verdict.margins`; everything else as for Trainer."""
         super().__init__(*args, compute_metrics=verdict_metrics, **kwargs)
-        self.words, self.layout = words, layout
+        self.readout, self.layout = readout, layout
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
         """The micro-batches of one optimiser step, and the weight of all their claims over all ranks."""
@@ -42,15 +41,21 @@ class VerdictTrainer(Trainer):
     def compute_loss(
         self,
         model: torch.nn.Module,
-        inputs: dict[str, torch.Tensor],
+        inputs: dict[str, Any],
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
         """This rank's share of the step's mean loss. Gradients are averaged over ranks, hence the world size."""
-        margins_BK = margins(model, inputs, NextToken(self.words), self.layout)
-        loss = verdict_loss_sum(margins_BK, inputs["labels"], inputs["weights"])
+        logits_BKC = verdict_logits(model, inputs, self.readout, self.layout)
+        margins_BK = margin(logits_BKC)
+        labels_BK, weights_BK = inputs["labels"], inputs["weights"]
+        loss = torch.zeros((), device=margins_BK.device)
+        if (classes_BK := inputs.get("classes")) is not None:
+            loss = label_loss_sum(logits_BKC, classes_BK, weights_BK)
+            labels_BK = labels_BK.masked_fill(classes_BK != IGNORED, IGNORED)  # what is left teaches the margin
+        loss = loss + verdict_loss_sum(margins_BK, labels_BK, weights_BK)
         if num_items_in_batch is None:  # evaluation: the mean of this batch
-            loss = loss / inputs["weights"].sum()
+            loss = loss / weights_BK.sum()
         else:
             loss = loss / num_items_in_batch * self.accelerator.num_processes
         return (loss, margins_BK) if return_outputs else loss
