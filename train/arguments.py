@@ -107,6 +107,9 @@ def parse(argv: list[str] | None) -> tuple[VerdictArguments, TrainingArguments, 
     for name, value in (("dataset_dir", arguments.dataset_dir), ("model_name_or_path", model.model_name_or_path)):
         if not value:
             raise ConfigError(f"{name}: is required, got nothing; add it to the config or pass --{name}")
+    for name in ("claims_per_row", "tokens_per_row", "tokens_per_batch", "max_tokens"):
+        if (value := getattr(arguments, name)) is not None and value < 1:
+            raise ConfigError(f"{name}: must be at least 1, got {value}; correct it or leave it out")
     # Rows are built by our own collator and labels are ours: the Trainer must not drop or guess anything.
     training.remove_unused_columns, training.label_names = False, ["labels"]
     return arguments, training, model

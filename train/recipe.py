@@ -8,18 +8,17 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import TrainingArguments, set_seed
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..data_prep.dataset import read_manifest, read_split
 from ..data_prep.errors import ConfigError, RowError
-from ..data_prep.frame_cache import FrameCache
 from ..data_prep.manifest import git_revision
 from ..data_prep.rows import Pair
 from ..eval.predicting import hide_evidence
@@ -34,13 +33,13 @@ from ..models.backbone import (
 )
 from ..models.directory import BaseModel, VerifierConfig
 from ..models.encoding import Encoder
-from ..models.heads import NextToken
+from ..models.heads import NextToken, Readout
 from ..models.prompt import LabelWords
-from ..models.vision_features import VisionFeatures
 from .arguments import VerdictArguments, torch_dtype
 from .draft import save_draft
-from .groups import BatchedRows, Collator, GroupDataset, check_rows
-from .lengths import TokenCounts, batches_of, group_pairs
+from .feeding import check_tower_calls, make_batches, make_datasets, make_vision_cache
+from .groups import BatchedRows, Collator, check_rows
+from .lengths import TokenCounts, group_pairs
 from .trainer import VerdictTrainer
 
 MAX_PROBLEMS_SHOWN = 20
@@ -70,37 +69,7 @@ def run(arguments: VerdictArguments, training: TrainingArguments, model_config: 
     start_run(arguments, training, model_config)
     model = load_model(arguments, model_config, base, dtype)
     _main_print(training, arithmetic(pairs, arguments, training, counts, model))
-    frame_cache = FrameCache(arguments.frame_cache) if arguments.frame_cache else None
-    features = make_vision_cache(arguments, model, encoder, frame_cache)
-    rows = {
-        split: GroupDataset(
-            split_pairs,
-            encoder,
-            arguments.claims_per_row,
-            arguments.cache_gib * 2**30,
-            frame_cache,
-            features=features,
-            tokens_per_row=arguments.tokens_per_row,
-            counts=counts,
-        )
-        for split, split_pairs in pairs.items()
-    }
-    batches = make_batches(rows["train"].groups, arguments, training, counts)
-    if batches is not None:
-        training.per_device_train_batch_size = 1  # an item of the data set is a batch now
-    trainer = VerdictTrainer(
-        model=model,
-        args=training,
-        train_dataset=rows["train"] if batches is None else BatchedRows(rows["train"], batches),
-        eval_dataset=rows.get("validation"),
-        data_collator=Collator(encoder.pad_id),
-        readout=NextToken(words),
-        layout=encoder.layout,
-    )
-    if features is not None:
-        evidences = [pair.evidence for split_pairs in pairs.values() for pair in split_pairs]
-        features.ensure(evidences, trainer.model, rank=training.process_index, world_size=training.world_size)  # type: ignore[arg-type]
-        trainer.accelerator.wait_for_everyone()
+    trainer = make_trainer(model, NextToken(words), pairs, encoder, counts, arguments, training)
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     draft = save_draft(trainer, encoder, _verifier_config(arguments, model_config, base, words, dtype, trainer))
     _main_print(training, f"draft verifier: {draft}")
@@ -125,28 +94,6 @@ def make_encoder(
         arguments.max_tokens,
     )
     return encoder, LabelWords.of(prompt, processor.tokenizer), torch_dtype(model_config, config.dtype)
-
-
-def make_vision_cache(
-    arguments: VerdictArguments, model: Any, encoder: Encoder, frame_cache: FrameCache | None
-) -> VisionFeatures | None:
-    """The features of the frozen tower, kept in the precision of its weights; None if the run has no such cache."""
-    if arguments.vision_cache is None:
-        return None
-    exact = next(model.parameters()).dtype == torch.float32
-    return VisionFeatures(
-        arguments.vision_cache, model, encoder, frame_cache=frame_cache, dtype="float32" if exact else "bfloat16"
-    )
-
-
-def make_batches(
-    groups: Sequence[Sequence[Pair]], arguments: VerdictArguments, training: TrainingArguments, counts: TokenCounts
-) -> list[tuple[int, ...]] | None:
-    """Which rows share a micro-batch, under `tokens_per_batch`; None leaves batches of equally many rows."""
-    if arguments.tokens_per_batch is None:
-        return None
-    lengths = [counts.row(group) for group in groups]
-    return batches_of(lengths, training.per_device_train_batch_size, arguments.tokens_per_batch, training.seed)
 
 
 def validate(pairs: dict[str, list[Pair]], counts: TokenCounts, training: TrainingArguments) -> None:
@@ -178,6 +125,40 @@ def load_model(arguments: VerdictArguments, model_config: ModelConfig, base: Pat
         return attach_lora(model, peft_config)
     model.model.visual.requires_grad_(arguments.train_vision)
     return model
+
+
+def make_trainer(
+    model: Any,
+    readout: Readout,
+    pairs: dict[str, list[Pair]],
+    encoder: Encoder,
+    counts: TokenCounts,
+    arguments: VerdictArguments,
+    training: TrainingArguments,
+) -> VerdictTrainer:
+    """The trainer with its rows; what the run's vision cache lacks is computed here."""
+    features = make_vision_cache(arguments, model, encoder)
+    if features is None and training.world_size > 1:
+        check_tower_calls(pairs, is_deepspeed_zero3_enabled(), arguments.train_vision)
+    datasets = make_datasets(pairs, readout.labels, encoder, counts, features, arguments)
+    train_set = datasets["train"]
+    if (batches := make_batches(train_set.groups, arguments, training, counts)) is not None:
+        train_set = BatchedRows(train_set, batches)
+        training.per_device_train_batch_size = 1  # an item of the data set is a batch now
+    trainer = VerdictTrainer(
+        model=model,
+        args=training,
+        train_dataset=train_set,
+        eval_dataset=datasets.get("validation"),
+        data_collator=Collator(encoder.pad_id),
+        readout=readout,
+        layout=encoder.layout,
+    )
+    if features is not None:  # the Trainer has put the model on its device
+        evidences = [pair.evidence for rows in pairs.values() for pair in rows]
+        features.ensure(evidences, model, rank=training.process_index, world_size=training.world_size)
+        trainer.accelerator.wait_for_everyone()
+    return trainer
 
 
 def arithmetic(

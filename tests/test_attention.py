@@ -1,0 +1,151 @@
+"""Split attention gives what sdpa gives under a dense mask, in every shape, and leaves no trace in saved files."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference_forward import dense_mask
+from transformers import BitsAndBytesConfig
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from proofreel.models.attention import PREFIX_SPLIT, prefix_split
+from proofreel.models.backbone import load_backbone
+from proofreel.models.packing import claim_mask
+
+
+def blocks(rows, prefix_len, tail_len):
+    """(B, P+S) block ids of rows given as (prefix length, claim lengths)."""
+    found = torch.full((len(rows), prefix_len + tail_len), -1)
+    for b, (prefix, claims) in enumerate(rows):
+        found[b, :prefix] = 0
+        ids = torch.repeat_interleave(torch.arange(len(claims)) + 1, torch.tensor(claims, dtype=torch.long))
+        found[b, prefix_len : prefix_len + len(ids)] = ids
+    return found
+
+
+def tensors(n_rows, length, heads, key_heads, seed=0, dim=8):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(n_rows, h, length, dim, generator=generator) for h in (heads, key_heads, key_heads)]
+
+
+def both(rows, heads, key_heads):
+    """Split and dense attention of the same tensors: outputs (B, T, heads, D), and the inputs."""
+    prefix_len, tail_len = max(p for p, _ in rows), max(sum(c) for _, c in rows)
+    block = blocks(rows, prefix_len, tail_len)
+    qkv = [t.requires_grad_() for t in tensors(len(rows), prefix_len + tail_len, heads, key_heads)]
+    module = SimpleNamespace(num_key_value_groups=heads // key_heads, is_causal=True, training=False)
+    split = prefix_split(module, *qkv, claim_mask(block, prefix_len), prefix_len=prefix_len, scaling=0.3)[0]
+    dense = sdpa_attention_forward(module, *qkv, dense_mask(block), scaling=0.3)[0]
+    return split, dense, qkv, block
+
+
+ROWS = [
+    [(9, [3, 4])],
+    [(9, [3, 4]), (4, [2])],
+    [(0, [3, 2]), (0, [1])],
+    [(5, []), (7, [])],
+    [(1, [1])],
+    [(6, []), (2, [4, 1])],
+]
+
+
+@pytest.mark.parametrize("groups", [1, 2, 7])
+@pytest.mark.parametrize("rows", ROWS, ids=str)
+def test_split_equals_dense_for_real_tokens_and_is_finite_for_all(rows, groups):
+    split, dense, _, block = both(rows, heads=2 * groups, key_heads=2)
+    assert split.shape == dense.shape
+    assert torch.isfinite(split).all()
+    assert torch.allclose(split[block >= 0], dense[block >= 0], atol=1e-6)
+
+
+@pytest.mark.parametrize("groups", [1, 7])
+def test_gradients_equal_those_of_the_dense_mask_and_none_flow_to_or_from_pads(groups):
+    rows = [(9, [3, 4]), (4, [2])]
+    split, dense, qkv, block = both(rows, heads=2 * groups, key_heads=2)
+    weights = torch.randn(split.shape, generator=torch.Generator().manual_seed(1)) * (block >= 0)[..., None, None]
+    found = torch.autograd.grad((split * weights).sum(), qkv)
+    expected = torch.autograd.grad((dense * weights).sum(), qkv)
+    for a, b in zip(found, expected, strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+        assert (a.transpose(1, 2)[block < 0] == 0).all()
+
+
+def test_claims_after_a_cached_prefix_get_what_they_get_with_it():
+    rows, prefix_len = [(9, [3, 4]), (4, [2])], 9
+    split, _, (q, k, v), block = both(rows, 4, 2)
+    module = SimpleNamespace(num_key_value_groups=2, is_causal=True, training=False)
+    mask = claim_mask(block, prefix_len)
+    alone = prefix_split(module, q[:, :, prefix_len:], k, v, mask, prefix_len=prefix_len, scaling=0.3)[0]
+    assert torch.equal(alone, split[:, prefix_len:])
+
+
+lengths = st.tuples(st.integers(0, 12), st.lists(st.integers(1, 5), max_size=4))
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=st.lists(lengths, min_size=1, max_size=4), groups=st.sampled_from([1, 2, 3]))
+def test_split_equals_dense_whatever_the_lengths(rows, groups):
+    if not max(p + sum(c) for p, c in rows):
+        return
+    split, dense, _, block = both(rows, heads=2 * groups, key_heads=2)
+    assert torch.isfinite(split).all()
+    assert torch.allclose(split[block >= 0], dense[block >= 0], atol=1e-5)
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=st.lists(lengths, min_size=1, max_size=3))
+def test_the_mask_is_the_claims_part_of_the_dense_one_but_for_pads(rows):
+    prefix_len, tail_len = max(p for p, _ in rows), max(sum(c) for _, c in rows)
+    block = blocks(rows, prefix_len, tail_len)
+    mask, dense = claim_mask(block, prefix_len)[:, 0], dense_mask(block)[:, 0, prefix_len:]
+    real = block[:, prefix_len:] >= 0
+    assert mask.any(-1).all()
+    assert torch.equal(mask[real], dense[real])
+
+
+@pytest.fixture(scope="module")
+def model(tiny_base):
+    return load_backbone(tiny_base).eval()
+
+
+def test_only_the_language_model_uses_it(model):
+    assert model.config.text_config._attn_implementation == PREFIX_SPLIT
+    assert model.config.vision_config._attn_implementation == "sdpa"
+    assert model.model.visual.config._attn_implementation == "sdpa"
+
+
+@torch.no_grad()
+def test_an_ordinary_call_with_a_padding_mask_is_plain_sdpa(model):
+    ids = torch.arange(20).reshape(2, 10) + 30
+    mask = torch.ones_like(ids)
+    mask[1, :4] = 0
+    ours = model(input_ids=ids, attention_mask=mask).logits
+    model.set_attn_implementation({"text_config": "sdpa"})
+    theirs = model(input_ids=ids, attention_mask=mask).logits
+    unmasked = model(input_ids=ids).logits
+    model.set_attn_implementation({"text_config": PREFIX_SPLIT})
+    assert torch.equal(ours, theirs)
+    assert not torch.allclose(ours[1], unmasked[1], atol=1e-3)  # the mask does something
+
+
+def test_saved_checkpoints_do_not_name_it_and_load_anywhere(model, tmp_path):
+    from transformers import Qwen2_5_VLForConditionalGeneration
+
+    model.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert "attn" not in json.dumps(saved)
+    assert saved["architectures"] == ["Qwen2_5_VLForConditionalGeneration"]
+    other = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path)
+    assert other.config.text_config._attn_implementation == "sdpa"
+
+
+@pytest.mark.parametrize("how", ["device_map", "quantised"])
+def test_it_is_set_however_the_weights_are_loaded(tiny_base, how):
+    nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
+    options = {"device_map": {"": "cpu"}, "quantization_config": nf4 if how == "quantised" else None}
+    model = load_backbone(tiny_base, **options)
+    assert model.config.text_config._attn_implementation == PREFIX_SPLIT
+    assert model.model.language_model.layers[0].self_attn.config._attn_implementation == PREFIX_SPLIT
