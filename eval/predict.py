@@ -26,6 +26,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--frame-cache", type=Path, help="folder that keeps decoded frames between runs; decoders then have a deadline"
     )
     parser.add_argument(
+        "--vision-cache", type=Path, help="folder that keeps what the vision tower makes of frames between runs"
+    )
+    parser.add_argument(
+        "--batch-tokens",
+        type=int,
+        default=4096,
+        help="most tokens of several segments in one forward (default: 4096); more may be faster on a large GPU",
+    )
+    parser.add_argument(
         "--controls",
         nargs="+",
         choices=["mismatched-evidence", "zero-shot"],
@@ -56,6 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 base=args.base,
                 adapter=control != "zero-shot",
                 frame_cache=FrameCache(args.frame_cache) if args.frame_cache else None,
+                vision_cache=args.vision_cache,
+                prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
+                batch_tokens=args.batch_tokens,
             )
             rows = mismatch_evidence(pairs) if control == "mismatched-evidence" else pairs
             predictions = predict(verifier, rows)

@@ -56,7 +56,8 @@ class Prefix:
                 f"scoring: the backbone kept {cache.get_seq_length()} tokens of a prefix of {n_tokens}; call "
                 "model.eval() and switch gradient checkpointing off"
             )
-        views = [(x.keys[row : row + 1, :, :n_tokens], x.values[row : row + 1, :, :n_tokens]) for x in cache.layers]
+        layers: list[Any] = cache.layers  # all of the plain, growing kind: Qwen2.5-VL's attention has no window here
+        views = [(x.keys[row : row + 1, :, :n_tokens], x.values[row : row + 1, :, :n_tokens]) for x in layers]
         if copy:
             views = [(_copy(keys), _copy(values)) for keys, values in views]
         return cls(dataclasses.replace(evidence, vision={}), tuple(views))
@@ -74,7 +75,8 @@ class Prefix:
     def cache(self, config: Any) -> DynamicCache:
         """A cache that holds exactly this prefix, for one forward; nothing is copied until that forward adds to it."""
         cache = DynamicCache(config=config)
-        for layer, (keys, values) in zip(cache.layers, self.layers, strict=True):
+        layers: list[Any] = cache.layers
+        for layer, (keys, values) in zip(layers, self.layers, strict=True):
             layer.lazy_initialization(keys, values)
             layer.keys, layer.values = keys, values
         return cache

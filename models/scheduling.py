@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,13 +18,14 @@ R = TypeVar("R")
 
 READ_THREADS, READ_AHEAD = 2, 4
 
-STEP = 1.25
-"""Largest ratio of two lengths in one batch, so that no more than a fifth of any row is padding."""
+STEP, _SHORT = 1.25, 10
+"""Two lengths in one batch differ by less than this factor. Claims that are STEP ** 10 times shorter than the prefix
+count as equal: how they are padded hardly matters. So at least 0.7 of the tokens of any row are real."""
 
 
 def read_ahead(
     read: Callable[[T], R], items: Iterable[T], threads: int = READ_THREADS, ahead: int = READ_AHEAD
-) -> Iterator[R]:
+) -> Generator[R]:
     """`read` of every item, in order, while the caller works on the ones before.
 
     Args:
@@ -49,19 +50,20 @@ def read_ahead(
 def batch_by_length(
     items: Iterable[T], lengths: Callable[[T], tuple[int, int] | None], budget: int
 ) -> Iterator[list[T]]:
-    """Items in batches in which each of two lengths differs by less than `STEP`, once padded within a token budget.
+    """Items of similar lengths in batches that, once padded, stay within a token budget.
 
     Args:
         items: taken one by one; at most two budgets of padded tokens wait for company at any time.
         lengths: of an item: tokens of its prefix and of its claims, which are padded apart. None: it stays alone.
         budget: most tokens of a padded batch; an item that exceeds it makes a batch of its own.
     """
-    waiting: dict[tuple[int, ...], _Batch[T]] = {}
+    waiting: dict[tuple[int, int], _Batch[T]] = {}
     for item in items:
         if (found := lengths(item)) is None:
             yield [item]
             continue
-        kind = tuple(math.ceil(math.log(max(n, 1)) / math.log(STEP)) for n in found)
+        prefix, claims = (math.ceil(math.log(max(n, 1)) / math.log(STEP)) for n in found)
+        kind = (prefix, max(claims, prefix - _SHORT))
         batch = waiting.setdefault(kind, _Batch())
         if batch.items and batch.padded(found) > budget:
             yield waiting.pop(kind).items

@@ -89,9 +89,9 @@ class PrefixScorer:
         """
         with self.lock, torch.inference_mode():
             self.check()
-            if segments[0].prefix is not None:
+            if (prefix := segments[0].prefix) is not None:
                 (segment,) = segments
-                found = [[self._after(segment.prefix, c) for c in self._chunks(segment.claims)]]
+                found = [[self._after(prefix, chunk) for chunk in self._chunks(segment.claims)]]
             else:
                 found = self._whole(segments)
             return [torch.cat(chunks_K).cpu().numpy() for chunks_K in found]

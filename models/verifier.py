@@ -223,18 +223,19 @@ class Verifier:
         """(place, verdict) of every pair of a batch. What the network is not given fails its own segment only."""
         for reading in batch:
             yield from ((place, _failed(reason)) for place, reason in reading.failed.items())
-        asked = [r for r in batch if r.segment is not None]
+        segments = [r.segment for r in batch if r.segment is not None]
+        asked = [r.asked for r in batch if r.segment is not None]
         try:
-            found = self.scorer.score([r.segment for r in asked]) if asked else []
+            found = self.scorer.score(segments) if segments else []
         except ProofreelError as error:
-            if len(asked) > 1:
-                for reading in asked:
-                    yield from self._answer([Reading(reading.segment, reading.asked, {})])
+            if len(segments) == 1:
+                yield from ((place, _failed(str(error))) for place in asked[0])
             else:
-                yield from ((place, _failed(str(error))) for r in asked for place in r.asked)
+                for segment, places in zip(segments, asked, strict=True):
+                    yield from self._answer([Reading(segment, places, {})])
             return
-        for reading, margins_K in zip(asked, found, strict=True):
-            yield from ((p, self.verdict(float(m))) for p, m in zip(reading.asked, margins_K, strict=True))
+        for places, margins_K in zip(asked, found, strict=True):
+            yield from ((p, self.verdict(float(m))) for p, m in zip(places, margins_K, strict=True))
 
 
 def _failed(reason: str) -> Verdict:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from proofreel.eval import calibrate, export, predict
 from proofreel.eval.predicting import hide_evidence, mismatch_evidence
 from proofreel.eval.predicting import predict as predict_pairs
 from proofreel.eval.predictions import read_predictions
-from proofreel.models.verifier import Verifier
+from proofreel.models.verifier import BATCH_TOKENS, Verifier
 
 
 def test_one_prediction_per_row_in_order(published, colour_dataset, tmp_path):
@@ -56,13 +57,37 @@ def test_mismatched_evidence_is_always_of_another_group_and_uses_every_evidence(
 
 
 def test_zero_shot_is_the_base_without_adapter_and_calibration(published, colour_dataset, tiny_base):
-    tuned = Verifier.from_pretrained(published, device="cpu")
-    base = Verifier.from_pretrained(published, device="cpu", adapter=False)
+    anew: Any = {"device": "cpu", "prefix_cache_gib": 0}  # by the same route, so that the bits can be compared
+    tuned = Verifier.from_pretrained(published, **anew)
+    base = Verifier.from_pretrained(published, **anew, adapter=False)
     pairs = read_split(colour_dataset, "test")
     assert base.decision is None
     assert [v.margin for v in base.score_pairs(pairs)] != [v.margin for v in tuned.score_pairs(pairs)]
     tuned.model.disable_adapter_layers()
     assert [v.margin for v in base.score_pairs(pairs)] == [v.margin for v in tuned.score_pairs(pairs)]
+
+
+def test_batches_and_caches_do_not_change_predictions(published, colour_dataset, tmp_path, capsys):
+    words = ["--verifier", str(published), "--data", str(colour_dataset), "--split", "test", "--device", "cpu"]
+    found = []
+    for name, options in (
+        ("plain", []),
+        ("single", ["--batch-tokens", "1"]),
+        ("first", ["--vision-cache", str(tmp_path / "seen")]),
+        ("again", ["--vision-cache", str(tmp_path / "seen")]),
+    ):
+        assert predict.main([*words, "--out", str(tmp_path / f"{name}.parquet"), *options]) == 0
+        found.append([p.margin for p in read_predictions(tmp_path / f"{name}.parquet")[0]])
+    for margins in found[1:]:
+        assert all(abs(a - b) <= 1e-4 + 1e-5 * abs(b) for a, b in zip(margins, found[0], strict=True))
+    assert predict.main([*words, "--out", str(tmp_path / "x.parquet"), "--batch-tokens", "0"]) == 1
+    assert "batch_tokens" in capsys.readouterr().err
+
+
+def test_the_size_of_a_batch_that_help_names_is_the_verifiers_own(capsys):
+    with pytest.raises(SystemExit):
+        predict.main(["--help"])
+    assert f"default: {BATCH_TOKENS}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_hidden_evidence_gives_equal_claims_equal_margins(published, colour_dataset):
