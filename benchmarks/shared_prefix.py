@@ -1,0 +1,211 @@
+"""How much faster, and in how much memory, are K claims about one video judged together than one by one?
+
+    OMP_NUM_THREADS=2 python benchmarks/shared_prefix.py > benchmarks/results/shared_prefix_cpu.md
+    python benchmarks/shared_prefix.py --shape 7b --device cuda    # 7B shape, random weights, bf16
+
+Three ways to the same margins (checked in every cell), in scoring and in a training step (forward and backward; LoRA of
+rank 8 on the language model, checkpointed, frozen tower): shared, the project's engine, `PrefixScorer` or the trainer's
+margins and loss; one each, a plain forward per claim; and padded, one batch of K full sequences. Sides take turns and
+medians are printed. A baseline that would run longer than `--limit-s` is measured with fewer claims and predicted in
+proportion, marked ~; a padded batch of which only one claim could be measured is taken to be as fast as one each.
+Operations are counted by `models/operations.py` ("counted x" is one each over shared). Memory is the growth of a fresh
+child's highest resident size (CPU), or the growth of allocated memory (GPU).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from typing import Any
+
+import torch
+from prefix_ways import LORA_RANK, Way, make_model, question, scoring_ways, training_ways
+from transformers import __version__
+
+from proofreel.models import operations
+from proofreel.models.encoding import EncodedEvidence
+
+
+def seconds_of(way: Way, k: int, device: str) -> float:
+    """Time of one run."""
+    _sync(device)
+    began = time.perf_counter()
+    way(k)
+    _sync(device)
+    return time.perf_counter() - began
+
+
+def _sync(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def times(ways: dict[str, Way], k: int, args: argparse.Namespace) -> dict[str, tuple[float, int]]:
+    """Median seconds of each way and the claims it was measured with; sides take turns."""
+    one_s = min(seconds_of(ways["each"], 1, args.device) for _ in range(2))
+    n = max(n for n in (1, 2, 4, 8, k) if n <= k and (n == 1 or n * one_s <= args.limit_s))
+    # A padded batch of one is the plain forward, so it needs no turn of its own.
+    asked = {"shared": k, "each": n} | ({"padded": _fitting(ways["padded"], n)} if n > 1 else {})
+    found: dict[str, list[float]] = {name: [] for name in asked}
+
+    def turns() -> float:
+        for name, some in asked.items():
+            found[name].append(seconds_of(ways[name], some, args.device))
+        return sum(seconds[-1] for seconds in found.values())
+
+    round_s = turns()
+    if round_s < args.cell_s:  # long runs need no warming up
+        found = {name: [] for name in asked}
+    least = 5 if k == 1 else 3
+    while len(found["each"]) < min(max(args.cell_s / round_s, least), 25):
+        turns()
+    timed = {name: (statistics.median(found[name]) * k / some, some) for name, some in asked.items()}
+    return {"padded": timed["each"]} | timed
+
+
+def _fitting(way: Way, k: int) -> int:
+    """As many claims as fit into a GPU's memory at once."""
+    while k > 1 and torch.cuda.is_available():
+        try:
+            way(k)
+            return k
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            k //= 2
+    return k
+
+
+def peaks(ways: dict[str, Way], k: int, device: str) -> dict[str, tuple[float, int]]:
+    """MiB by which memory grows, and the claims it was measured with. One each needs what one claim needs."""
+    grown_by = _grown_on_gpu if device == "cuda" else _grown_in_child
+    found = {"shared": (grown_by(ways["shared"], k), k), "each": (grown_by(ways["each"], 1), k)}
+    if k > 1:
+        found["padded"] = grown_by(ways["padded"], 2) * k / 2, 2
+    return found
+
+
+def _grown_on_gpu(way: Way, k: int) -> float:
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    way(k)
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 2**20
+
+
+def _grown_in_child(way: Way, k: int) -> float:
+    """A forked child starts with its parent's pages; what its highest resident size adds to them is the run's."""
+
+    def run(sender: Any) -> None:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        way(k)
+        sender.send((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    child = multiprocessing.get_context("fork").Process(target=run, args=(sender,))
+    child.start()
+    grown = receiver.recv()
+    child.join()
+    return grown
+
+
+def check_equal(ways: dict[str, Way], dtype: torch.dtype) -> None:
+    """The three ways agree on two claims, or there is nothing to compare."""
+    found = {name: way(2) for name, way in ways.items()}
+    for name in ("each", "padded"):
+        close = torch.allclose(found["shared"], found[name], atol=1e-3 if dtype == torch.float32 else 0.5)
+        assert close, f"shared and {name} differ, got {found}"
+
+
+def row(task: str, n_visual: int, k: int, counted: float, timed: Any, grown: Any) -> str:
+    """One line of the table."""
+    shared_s = timed["shared"][0]
+
+    def cell(found: dict[str, tuple[float, int]], name: str, digits: int) -> str:
+        if name not in found or (name == "padded" and k == 1):
+            return ""
+        value, n = found[name]
+        return f"{'~' if n < k else ''}{value:.{digits}f}"
+
+    measured = timed["each"][0] / shared_s
+    mark = "~" if timed["each"][1] < k else ""
+    cells = [task, n_visual, k, f"{k / shared_s:.1f}", *(cell(timed, name, 3) for name in ("shared", "each", "padded"))]
+    cells += [f"{counted:.2f}", f"{mark}{measured:.2f}", f"{mark}{measured / counted:.0%}"]
+    cells += [cell(grown, name, 0) for name in ("shared", "each", "padded")]
+    return "| " + " | ".join(str(c) for c in cells) + " |"
+
+
+HEADER = """| task | visual tokens | K | claims/s | shared s | each s | padded s | counted x | measured x | of counted \
+| shared MiB | each MiB | padded MiB |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"""
+
+
+def counted(config: Any, task: str, evidence: EncodedEvidence, claims: list[torch.Tensor]) -> float:
+    """Operations of one forward (or step) per claim, over those of all claims together."""
+    lengths, grids = [len(c) for c in claims], evidence.vision["video_grid_thw"].tolist()
+
+    def cost(some: list[int]) -> int:
+        if task == "scoring":
+            return operations.forward(config, grids, len(evidence.ids_P), some).total
+        return operations.training_step(config, grids, len(evidence.ids_P), some, LORA_RANK).total
+
+    return sum(cost([n]) for n in lengths) / cost(lengths)
+
+
+def measure(task: str, args: argparse.Namespace, threads: int) -> list[str]:
+    """Lines of a task's cells; all memory first, as children must be forked before threads exist."""
+    torch.set_num_threads(1)
+    model = make_model(task, args.shape, args.device)
+    make = scoring_ways if task == "scoring" else training_ways
+    cells = {(n, k): question(model.config, n, k) for n in args.tokens for k in args.claims}
+    ways = {cell: make(model, *cells[cell]) for cell in cells}
+    ways[min(cells)]["each"](1)  # loads what is loaded lazily
+    grown = {(n, k): peaks(ways[n, k], k, args.device) for n, k in cells}
+    torch.set_num_threads(threads)
+    lines = []
+    for (n, k), asked in cells.items():
+        if k > 1:
+            check_equal(ways[n, k], next(model.parameters()).dtype)
+        timed = times(ways[n, k], k, args)
+        lines.append(row(task, n, k, counted(model.config, task, *asked), timed, grown[n, k]))
+        print(lines[-1], file=sys.stderr, flush=True)
+    return lines
+
+
+def machine(args: argparse.Namespace) -> str:
+    """Where this was measured."""
+    name = torch.cuda.get_device_name() if args.device == "cuda" else f"{os.cpu_count()} cores, {platform.machine()}"
+    return (
+        f"{args.shape} shape on {name}, Python {platform.python_version()}, torch {torch.__version__}, "
+        f"transformers {__version__}, load average {os.getloadavg()[0]:.1f} before"
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=("tiny", "7b"), default="tiny", help="architecture; weights are random")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--tasks", nargs="+", choices=("scoring", "training"), default=["scoring", "training"])
+    parser.add_argument("--tokens", nargs="+", type=int, default=[256, 1024, 4096], help="visual tokens")
+    parser.add_argument("--claims", nargs="+", type=int, default=[1, 8, 32], help="claims of one evidence")
+    parser.add_argument("--limit-s", type=float, default=3.0, help="longest run of a baseline that is not predicted")
+    parser.add_argument("--cell-s", type=float, default=8.0, help="seconds of measuring per cell; at least 3 rounds")
+    args = parser.parse_args(argv)
+    threads, began, where = torch.get_num_threads(), time.perf_counter(), machine(args)
+    with contextlib.redirect_stdout(sys.stderr):  # for what libraries say; the table alone goes to stdout
+        lines = [line for task in args.tasks for line in measure(task, args, threads)]
+    load = f"load average {os.getloadavg()[0]:.1f} after, {time.perf_counter() - began:.0f} s in all"
+    print(f"{where}, {threads} threads, {load}.\n\n{HEADER}\n" + "\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
