@@ -21,8 +21,9 @@ from typing import Any
 
 from .build_config import BuildConfig, media_root_of, resolved
 from .card import write_card
+from .card_statistics import CardStatistics
 from .checks import check_together
-from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest, sha256_of
+from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest
 from .describing import probe_spool, statistics_of
 from .dividing import divide
 from .errors import ConfigError, RowError
@@ -32,7 +33,7 @@ from .manifest import count_rejected, git_revision, media_in_several_splits, spo
 from .media_checks import check_media
 from .records import Rejected
 from .shards import write_spool
-from .sources import check_options, import_sources, source_entries
+from .sources import check_options, import_sources, source_digest, source_entries
 from .spool import NOT_ASKED, Spool
 
 REJECTED = "rejected.jsonl"
@@ -50,15 +51,16 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
     check_options(config)
     output = Path(config.output)
     _check_output(output)
-    digests = {path: sha256_of(path) for source in config.sources for path in source.paths}
+    digests = {path: source_digest(Path(path)) for source in config.sources for path in source.paths}
     with _workplace(output) as folder:
         spool = Spool(folder / "rows.sqlite", _digest(config, digests))
         try:
             said = _stages(spool, config, skip_invalid)
             shards = write_spool(spool, folder, config.rows_per_shard)
+            statistics = statistics_of(spool)
             manifest = {
                 "schema_version": SCHEMA_VERSION,
-                "counts": spool_counts(spool),
+                "counts": spool_counts(spool, statistics),
                 "shards": shards,
                 "media": config.media,
                 "media_root": os.path.relpath(media_root_of(config).resolve(), output.resolve()),
@@ -71,7 +73,7 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
                 "versions": versions(),
                 "shortcut_probe": probe_spool(spool, config.seed) if config.shortcut_probe else None,
             }
-            return _publish(output, folder, spool, manifest)
+            return _publish(output, folder, spool, manifest, statistics)
         except (RowError, ConfigError):
             shutil.rmtree(folder, ignore_errors=True)  # what must be mended changes the build: nothing to go on from
             raise
@@ -83,12 +85,14 @@ def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, 
     """Everything up to the rows' being final; what the manifest says of it."""
     output, root = Path(config.output), media_root_of(config)
     merged = import_sources(spool, config, root)
-    spool.index()
-    if (merged_repeats := spool.progress("checked")) is None:
+    if (merged_repeats := spool.progress("together")) is None:
+        spool.index("rows_claim")
         merged_repeats = merged + check_together(spool)
-        media = check_media(spool, root, config.probing) if config.media == "required" else {}
-        spool.note("media", media)
-        spool.note("checked", merged_repeats)
+        spool.note("together", merged_repeats)
+        spool.commit()
+    if spool.progress("media") is None:
+        spool.index("rows_evidence")
+        spool.note("media", check_media(spool, root, config.probing) if config.media == "required" else {})
         spool.commit()
     rejected = spool.rejected()
     total = spool.value("SELECT COUNT(*) FROM rows")
@@ -104,7 +108,7 @@ def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, 
         _write_rejected(_list_beside(output), rejected)
         raise RowError(f"{output}: no rows are left, got {total} rows in; see {_list_beside(output)}")
     return {
-        "rejected": count_rejected(rejected),
+        "rejected": count_rejected(spool.rejected()),
         "left_out": {reason: number for reason, number in sorted(left_out.items()) if number},
         "merged_repeats": merged_repeats,
         "media_files": spool.progress("media"),
@@ -164,7 +168,9 @@ def _workplace(output: Path) -> Iterator[Path]:
         yield folder
 
 
-def _publish(output: Path, folder: Path, spool: Spool, manifest: dict[str, Any]) -> dict[str, Any]:
+def _publish(
+    output: Path, folder: Path, spool: Spool, manifest: dict[str, Any], statistics: CardStatistics
+) -> dict[str, Any]:
     """Put the finished files together and give them their name: a data set is there whole or not at all."""
     files = [entry["file"] for entries in manifest["shards"].values() for entry in entries]
     temporary = folder / "dataset"
@@ -174,7 +180,7 @@ def _publish(output: Path, folder: Path, spool: Spool, manifest: dict[str, Any])
         (folder / name).rename(temporary / name)
     _write_rejected(temporary / REJECTED, spool.rejected())
     if manifest["config"]["card"]:
-        write_card(temporary, manifest, statistics_of(spool), manifest["shortcut_probe"])
+        write_card(temporary, manifest, statistics, manifest["shortcut_probe"])
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
     (temporary / MANIFEST).write_text(text, encoding="utf-8")
     if output.exists():

@@ -10,6 +10,7 @@ import dataclasses
 import json
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any
 
 from .negatives import normal_claim
 from .records import Rejected, Row, kind_of
@@ -44,9 +45,8 @@ def check_together(spool: Spool) -> int:
     """
     for found in (_repeated_ids, _contradictions, _fixed_splits):
         refuse(spool, found(spool))
-    repeated = f"SELECT MIN(n), {_IDENTITY} FROM rows WHERE out = 0 GROUP BY {_IDENTITY} HAVING COUNT(*) > 1"
     merged = 0
-    for first, *identity in spool.db.execute(repeated).fetchall():
+    for first, *identity in _repeated(spool, "MIN(n), ", "COUNT(*) > 1"):
         later = f"UPDATE rows SET out = {REPEATED} WHERE {_SAME} AND out = 0 AND n > ?"
         merged += spool.db.execute(later, (*identity, first)).rowcount
     return merged
@@ -71,6 +71,14 @@ def _storage_problems(pair: Pair) -> Iterator[str]:
             yield f"meta must hold JSON values only, got {error}; store text, numbers, lists and objects"
 
 
+def _repeated(spool: Spool, columns: str, having: str) -> list[tuple[Any, ...]]:
+    """Columns and identity of the kept rows that share theirs, where `having` holds."""
+    twice = "SELECT claim_key, e FROM rows GROUP BY claim_key, e HAVING COUNT(*) > 1"
+    query = f"""SELECT {columns}{_IDENTITY} FROM rows WHERE out = 0 AND (claim_key, e) IN ({twice})
+        GROUP BY {_IDENTITY} HAVING {having} ORDER BY MIN(n)"""
+    return spool.db.execute(query).fetchall()
+
+
 def _repeated_ids(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
     repeated = "SELECT id FROM rows WHERE out = 0 GROUP BY id HAVING COUNT(*) > 1"
     rows = spool.rows(f"r.out = 0 AND r.id IN ({repeated})")
@@ -87,8 +95,7 @@ def _repeated_ids(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
 
 
 def _contradictions(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
-    judged = f"SELECT {_IDENTITY} FROM rows WHERE out = 0 GROUP BY {_IDENTITY} HAVING COUNT(DISTINCT label) > 1"
-    for identity in spool.db.execute(judged).fetchall():
+    for identity in _repeated(spool, "", "COUNT(DISTINCT label) > 1"):
         numbers = f"SELECT n FROM rows WHERE {_SAME}"
         same = list(spool.rows(f"r.out = 0 AND r.n IN ({numbers})", identity))
         labels = ", ".join(f"{s.row.pair.label} at {s.row.file}:{s.row.line}" for s in same)

@@ -13,13 +13,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from .altered_evidence import ORIGINS
 from .altering import alter_split, collect_vocabulary
 from .build_config import BuildConfig
 from .language_model import LanguageModel
-from .negatives import Asked, Segments, balanced_pairs, segment_rank, swap_targets, swapped_id
+from .negatives import Asked, Segments, balanced_pairs, segment_rank, swap_targets, swapped_suffix
 from .records import Row
 from .rows import SPLITS, Pair, Split, evidence_key
-from .spool import LEFT_OUT, Spool, Stored, claim_key, evidence_of
+from .spool import INDEXES, LEFT_OUT, Spool, Stored, claim_key, evidence_of
 
 _COMMIT_EVERY = 20_000
 _IN_SPLIT = "g.split = ? AND r.out = 0 AND r.n <= ?"
@@ -28,10 +29,10 @@ _IN_SPLIT = "g.split = ? AND r.out = 0 AND r.n <= ?"
 def make_negatives(spool: Spool, config: BuildConfig, model: LanguageModel | None) -> Counter[str]:
     """Append the negatives of every split to the spool; how many rows were left out or could not be made, by reason."""
     rules = config.negatives
-    altered = not rules.balanced and (rules.altered_per_claim or rules.by_model.per_claim)
-    if altered:
-        spool.db.execute("CREATE INDEX IF NOT EXISTS rows_group ON rows (grp)")
-    vocabulary = collect_vocabulary(spool, config) if altered else None
+    facts = not rules.balanced and bool(rules.altered_per_claim or rules.by_model.per_claim)
+    altered = facts or any(getattr(rules.altered_evidence, origin) for origin in ORIGINS)
+    spool.index(*(INDEXES if altered else ["rows_group"]))
+    vocabulary = collect_vocabulary(spool, config) if facts else None
     left_out: Counter[str] = Counter()
     for split in SPLITS:
         if (last := spool.progress(f"annotated/{split}")) is None:
@@ -53,7 +54,7 @@ def _swap_split(spool: Spool, config: BuildConfig, split: Split, last: int) -> C
     missing = state["missing"]
     pending: list[tuple[Any, ...]] = []
     if not state["done"]:
-        segments, keys = _segments(spool, config, split, last)
+        segments, suffixes = _segments(spool, config, split, last)
         start = bytes.fromhex(state["after"])
         generic = {claim_key(claim) for claim in rules.generic_claims}
         for after, ns, asked in tqdm(_asked(spool, split, last, start), desc=step, unit="claim", mininterval=1.0):
@@ -62,8 +63,8 @@ def _swap_split(spool: Spool, config: BuildConfig, split: Split, last: int) -> C
             chosen, without = swap_targets(asked, segments, rules.swapped_per_claim, config.seed)
             missing += without
             for i, j in chosen:
-                name = swapped_id(asked[i].id, keys[j])
-                pending.append((segments.keys[j], name, rules.swapped_label, segments.groups[j], ns[i]))
+                row = (segments.keys[j], asked[i].id + suffixes[j], rules.swapped_label, segments.groups[j], ns[i])
+                pending.append(row)
             if len(pending) >= _COMMIT_EVERY:
                 spool.copy_swapped(pending)
                 spool.note(step, {"after": after.hex(), "missing": missing, "done": False})
@@ -76,19 +77,22 @@ def _swap_split(spool: Spool, config: BuildConfig, split: Split, last: int) -> C
 
 
 def _segments(spool: Spool, config: BuildConfig, split: Split, last: int) -> tuple[Segments[int], list[str]]:
-    """The segments of a split (evidence numbers, group of the first row of each), and their evidence keys."""
+    """The segments of a split (evidence numbers, group of the first row of each), and what ids get from each."""
     query = f"""SELECT f.e, r.grp, v.json FROM
-        (SELECT r.e AS e, MIN(r.n) AS n FROM rows r JOIN groups g ON g.name = r.grp WHERE {_IN_SPLIT} GROUP BY r.e) f
+        (SELECT r.e AS e, MIN(r.n) AS n FROM groups g CROSS JOIN rows r ON r.grp = g.name
+         WHERE {_IN_SPLIT} GROUP BY r.e) f
         JOIN rows r ON r.n = f.n JOIN evidence v ON v.e = f.e"""
     found = [(evidence_key(evidence_of(text)), e, group) for e, group, text in spool.db.execute(query, (split, last))]
     found.sort(key=lambda item: segment_rank(config.seed, item[0]))
-    return Segments([e for _, e, _ in found], [group for *_, group in found]), [key for key, *_ in found]
+    segments = Segments([e for _, e, _ in found], [group for *_, group in found])
+    return segments, [swapped_suffix(key) for key, *_ in found]
 
 
 def _asked(spool: Spool, split: Split, last: int, after: bytes) -> Iterator[tuple[bytes, list[int], list[Asked[int]]]]:
     """(claim, numbers of its rows, the rows) for each claim of a split that follows the claim `after`."""
     query = f"""SELECT r.claim_key, r.n, r.id, r.e, r.grp, r.label IS 'supported'
-        FROM rows r JOIN groups g ON g.name = r.grp WHERE {_IN_SPLIT} AND r.claim_key > ? ORDER BY r.claim_key, r.n"""
+        FROM groups g CROSS JOIN rows r ON r.grp = g.name
+        WHERE {_IN_SPLIT} AND r.claim_key > ? ORDER BY r.claim_key, r.n"""
     rows = spool.reader().execute(query, (split, last, after))
     for key, same in itertools.groupby(rows, lambda row: row[0]):
         found = list(same)

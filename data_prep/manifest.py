@@ -11,29 +11,33 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from .card_statistics import CardStatistics
 from .probing import media_table
 from .records import Rejected
 from .rows import SPLITS
 from .spool import Spool
 
 
-def spool_counts(spool: Spool) -> dict[str, dict[str, Any]]:
-    """Rows, groups, segments, and rows per label, role, origin and modality: of every split with rows, and of "all"."""
-    kept = "FROM rows r JOIN groups g ON g.name = r.grp WHERE r.out = 0"
+def spool_counts(spool: Spool, statistics: CardStatistics) -> dict[str, dict[str, Any]]:
+    """Rows, groups, segments, and rows per label, role, origin and modality: of every split with rows, and of "all".
+
+    Wants the shards to be planned (`shards.write_spool`).
+    """
     columns = ("label", "role", "origin", "modality")
     counts: dict[str, dict[str, Any]] = {}
-    names = ", ".join(f"r.{name}" for name in columns)
-    for split, *values, rows in spool.db.execute(f"SELECT g.split, {names}, COUNT(*) {kept} GROUP BY g.split, {names}"):
-        for part in (split, "all"):
-            mine = counts.setdefault(part, {"rows": 0, **{name: Counter() for name in columns}})
+    for cell, rows in statistics.cells.items():
+        for part in (cell.split, "all"):
+            mine = counts.setdefault(str(part), {"rows": 0, **{name: Counter() for name in columns}})
             mine["rows"] += rows
-            for name, value in zip(columns, values, strict=True):
-                mine[name][str(value)] += rows
+            for name in columns:
+                mine[name][str(getattr(cell, name))] += rows
+    groups = Counter(spool.split_of(statistics.group_rows))
+    segments = dict(spool.db.execute("SELECT split, COUNT(*) FROM temp.planned GROUP BY split"))
+    segments["all"] = spool.value("SELECT COUNT(DISTINCT e) FROM temp.planned")
+    groups["all"] = len(statistics.group_rows)
     for part, mine in counts.items():
-        distinct = f"SELECT COUNT(DISTINCT r.grp), COUNT(DISTINCT r.e) {kept} AND ? IN (g.split, 'all')"
-        groups, segments = spool.db.execute(distinct, (part,)).fetchone()
         sorted_ = {name: dict(sorted(mine[name].items())) for name in columns}
-        counts[part] = {"rows": mine["rows"], "groups": groups, "segments": segments, **sorted_}
+        counts[part] = {"rows": mine["rows"], "groups": groups[part], "segments": segments[part], **sorted_}
     return {part: counts[part] for part in (*SPLITS, "all") if part in counts}
 
 
@@ -44,8 +48,8 @@ def count_rejected(rejected: Iterable[Rejected]) -> dict[str, int]:
 
 def media_in_several_splits(spool: Spool) -> list[str]:
     """Media files that different groups carried into different splits, where the rules allow it."""
-    query = """SELECT m.path FROM media m JOIN rows r ON r.e = m.e JOIN groups g ON g.name = r.grp
-        WHERE r.out = 0 GROUP BY m.path HAVING COUNT(DISTINCT g.split) > 1 ORDER BY m.path"""
+    query = """SELECT m.path FROM media m JOIN temp.planned p ON p.e = m.e
+        GROUP BY m.path HAVING COUNT(DISTINCT p.split) > 1 ORDER BY m.path"""
     return [path for (path,) in spool.db.execute(query)]
 
 

@@ -4,6 +4,7 @@ below the media root. What was learned of a file is kept in the spool (`files`).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from tqdm import tqdm
 from .build_config import ProbingConfig
 from .checks import refuse
 from .media import MediaInfo, check_segment
-from .probing import Kind, MediaFile, media_rows, outside_root, probe_all
+from .probing import ImageInfo, Kind, MediaFile, media_rows, outside_root, probe_all
 from .records import kind_of
 from .rows import Image, VideoSegment, evidence_from_dict, media_path
 from .spool import Spool, Stored
@@ -31,17 +32,17 @@ def check_media(spool: Spool, media_root: Path, rules: ProbingConfig) -> dict[st
         Tables of what the files are (`media_rows`), for the data set card.
     """
     kinds: tuple[Kind, ...] = ("video", "image")
-    seen: list[MediaFile] = []
     for kind in kinds:
-        query = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND {_USED} ORDER BY path"
+        new = "path NOT IN (SELECT path FROM files)"  # a build that was killed has seen some
+        query = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND {_USED} AND {new} ORDER BY path"
         paths = [path for (path,) in spool.db.execute(query, (kind,))]
         with tqdm(total=len(paths), desc=f"probing {kind}s", unit="file", disable=not paths) as bar:
             for start in range(0, len(paths), _BATCH):
                 found = _look(paths[start : start + _BATCH], media_root, kind, rules, bar)
                 for path, file in found.items():
-                    _keep(spool, path, file, kind, media_root)
-                seen.extend(file for file in found.values() if isinstance(file, MediaFile))
-    return media_rows(seen)
+                    _keep(spool, path, file, kind)
+                spool.commit()
+    return media_rows(_file_of(text) for (text,) in spool.db.execute("SELECT json FROM files ORDER BY path"))
 
 
 def _look(paths: list[str], media_root: Path, kind: Kind, rules: ProbingConfig, bar: Any) -> dict[str, MediaFile | str]:
@@ -58,11 +59,19 @@ def _look(paths: list[str], media_root: Path, kind: Kind, rules: ProbingConfig, 
     return {**bad, **read}
 
 
-def _keep(spool: Spool, path: str, file: MediaFile | str, kind: Kind, media_root: Path) -> None:
+def _keep(spool: Spool, path: str, file: MediaFile | str, kind: Kind) -> None:
     if isinstance(file, MediaFile):
         duration_s = file.info.duration_s if isinstance(file.info, MediaInfo) else None
-        spool.db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", (path, file.sha256, duration_s))
+        values = (path, file.sha256, duration_s, json.dumps(dataclasses.asdict(file)))
+        spool.db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", values)
     refuse(spool, list(_complaints(spool, path, file, kind)))
+
+
+def _file_of(text: str) -> MediaFile:
+    """The file that `_keep` stored."""
+    value = json.loads(text)
+    kind = MediaInfo if "codec" in value["info"] else ImageInfo
+    return MediaFile(kind(**value["info"]), value["n_bytes"], value["sha256"])
 
 
 def _complaints(spool: Spool, path: str, file: MediaFile | str, kind: Kind) -> Iterator[tuple[Stored, str, str]]:

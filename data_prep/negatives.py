@@ -12,7 +12,7 @@ import itertools
 import unicodedata
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from .rows import Pair, evidence_key
 from .splits import rank
@@ -41,14 +41,13 @@ class Segments(Generic[Key]):
                 yield number
 
 
-@dataclasses.dataclass(frozen=True)
-class Asked(Generic[Key]):
+class Asked(NamedTuple, Generic[Key]):
     """A row as the choice of swaps sees it: its id, its evidence and group, and whether it is supported."""
 
     id: str
     evidence: Key
     group: str
-    supported: bool
+    supported: bool | int
 
 
 def swap_targets(
@@ -63,17 +62,21 @@ def swap_targets(
     """
     holds_in = {row.group for row in same if row.supported}
     taken = {row.evidence for row in same}
+    keys, groups, n_segments = segments.keys, segments.groups, len(segments.keys)
     chosen: list[tuple[int, int]] = []
     wanted = 0
     for index, row in enumerate(same):
         if not row.supported:
             continue
         wanted += per_claim
-        start = int(rank(seed, "swap", row.id), 16) % len(segments.keys)
-        free = (number for number in segments.allowed(holds_in, start) if segments.keys[number] not in taken)
-        numbers = list(itertools.islice(free, per_claim))
-        taken.update(segments.keys[number] for number in numbers)
-        chosen.extend((index, number) for number in numbers)
+        start, found = int(rank(seed, "swap", row.id)[:16], 16) % n_segments, 0
+        for number in itertools.chain(range(start, n_segments), range(start)):
+            if found == per_claim:
+                break
+            if groups[number] not in holds_in and keys[number] not in taken:
+                taken.add(keys[number])
+                chosen.append((index, number))
+                found += 1
     return chosen, wanted - len(chosen)
 
 
@@ -82,9 +85,9 @@ def segment_rank(seed: int, key: str) -> str:
     return rank(seed, "segment", key)
 
 
-def swapped_id(claim_of: str, key: str) -> str:
-    """The id of the swapped pair that asks the claim of one pair of other evidence, named by its `evidence_key`."""
-    return f"{claim_of}/swapped/{rank(0, key)[:8]}"
+def swapped_suffix(key: str) -> str:
+    """What is added to a pair's id when its claim is asked of other evidence, named by its `evidence_key`."""
+    return f"/swapped/{rank(0, key)[:8]}"
 
 
 def swapped_negatives(
@@ -130,7 +133,7 @@ def _segments_of(pairs: Iterable[Pair], seed: int) -> tuple[Segments[str], dict[
 def _swap(claim_of: Pair, evidence_of: Pair, label: SwappedLabel) -> Pair:
     return dataclasses.replace(
         claim_of,
-        id=swapped_id(claim_of.id, evidence_key(evidence_of.evidence)),
+        id=claim_of.id + swapped_suffix(evidence_key(evidence_of.evidence)),
         evidence=evidence_of.evidence,
         label=label,
         soft_label=None,

@@ -29,6 +29,7 @@ class _Plan:
 
 def write_spool(spool: Spool, folder: Path, rows_per_shard: int) -> dict[str, list[dict[str, Any]]]:
     """Write every shard that a build killed before has not written: {split: [{file, rows, sha256}]}."""
+    spool.index("rows_evidence")
     plans = list(_plans(spool, rows_per_shard))
     shards: dict[str, list[dict[str, Any]]] = {}
     with tqdm(total=sum(plan.rows for plan in plans), desc="writing shards", unit="row", mininterval=1.0) as bar:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from tqdm import tqdm
 from .build_config import BuildConfig, SourceConfig
 from .checks import check_contents
 from .config import from_mapping
-from .dataset import pair_from, read_pair_records
+from .dataset import pair_from, read_pair_records, sha256_of
 from .errors import ConfigError, RowError
 from .importers import (
     cgbench,
@@ -67,6 +68,15 @@ def source_entries(spool: Spool, config: BuildConfig, digests: dict[str, str]) -
             rows = spool.progress(f"import/{number}/{place}")["rows"]
             entries.append({"format": source.format, "path": path, "sha256": digests[path], "rows": rows})
     return entries
+
+
+def source_digest(path: Path) -> str:
+    """SHA-256 of an annotation file; of a folder, over the names and digests of the files in it."""
+    if path.is_file():
+        return sha256_of(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    names = "".join(f"{file.relative_to(path).as_posix()} {sha256_of(file)}\n" for file in files)
+    return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _import_file(

@@ -29,7 +29,7 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS progress (step TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS evidence (e INTEGER PRIMARY KEY, digest BLOB UNIQUE, json TEXT);
 CREATE TABLE IF NOT EXISTS media (path TEXT, e INTEGER, part TEXT, PRIMARY KEY (path, e, part)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, sha256 TEXT, duration_s REAL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, sha256 TEXT, duration_s REAL, json TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rejected (number INTEGER PRIMARY KEY, json TEXT);
 CREATE TABLE IF NOT EXISTS groups (name TEXT PRIMARY KEY, split TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rows (
@@ -37,10 +37,7 @@ CREATE TABLE IF NOT EXISTS rows (
     id TEXT, claim TEXT, context TEXT, label TEXT, soft_label REAL, split TEXT, grp TEXT, role TEXT, origin TEXT,
     modality TEXT, weight REAL, teacher_margin REAL, meta TEXT);
 """
-_INDEXES = """
-CREATE INDEX IF NOT EXISTS rows_claim ON rows (claim_key, e);
-CREATE INDEX IF NOT EXISTS rows_evidence ON rows (e, n);
-"""
+INDEXES = {"rows_claim": "claim_key, e", "rows_evidence": "e, n", "rows_group": "grp"}
 _INSERT = "INSERT INTO rows VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _SWAP = f"""INSERT INTO rows SELECT ?1, claim_key, ?2, {KEPT}, file, line, record, ?3, claim, context, ?4, NULL, split,
     ?5, role, '{SWAPPED}', modality, weight, NULL, '{{"claim_of": ' || json_quote(id) || '}}' FROM rows WHERE n = ?6"""
@@ -119,9 +116,13 @@ class Spool:
         """The one value a query gives."""
         return self.db.execute(query, parameters).fetchone()[0]
 
-    def index(self) -> None:
-        """Build the indexes that everything after the import needs (faster than keeping them while importing)."""
-        self.db.executescript(_INDEXES)
+    def index(self, *names: str) -> None:
+        """Have these indexes over the rows and no others: each costs time with every row that is added."""
+        for name, columns in INDEXES.items():
+            if name in names:
+                self.db.execute(f"CREATE INDEX IF NOT EXISTS {name} ON rows ({columns})")
+            else:
+                self.db.execute(f"DROP INDEX IF EXISTS {name}")
 
     def reader(self) -> sqlite3.Connection:
         """A second connection that sees the state of now while this one goes on writing."""
@@ -136,7 +137,7 @@ class Spool:
         return len(values)
 
     def add_new(self, rows: Iterable[Row]) -> int:
-        """Append the rows whose claim is not yet asked of their evidence; returns how many. Needs the indexes."""
+        """Append the rows whose claim is not yet asked of their evidence; returns how many. Wants `rows_claim`."""
         known = "SELECT 1 FROM rows WHERE claim_key = ? AND e = ? LIMIT 1"
         before = self._last
         for row in rows:
@@ -207,6 +208,11 @@ class Spool:
         """Everything rejected so far, by file and line."""
         found = [Rejected(**json.loads(text)) for (text,) in self.db.execute("SELECT json FROM rejected")]
         return sorted(found, key=lambda item: (item.file, item.line or 0))
+
+    def split_of(self, groups: Iterable[str]) -> Iterator[str]:
+        """The split of each group."""
+        splits = dict(self.db.execute("SELECT name, split FROM groups"))
+        return (splits[group] for group in groups)
 
     def take_out(self, numbers: Iterable[int], why: int) -> None:
         """Mark rows as not part of the data set."""
