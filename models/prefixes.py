@@ -160,7 +160,7 @@ def weights_state(model: torch.nn.Module) -> int:
     tensors = [*model.parameters(), *model.buffers()]
     state: list[Any] = [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
     for module in model.modules():
-        if hasattr(module, "merged_adapters"):  # a layer of PEFT
+        if "merged_adapters" in vars(module):  # a layer of PEFT
             names = (module.active_adapters, module.merged_adapters)
             state.append((module.disable_adapters, *(tuple(n) for n in names)))  # type: ignore[arg-type]
     return hash(tuple(state))

@@ -63,7 +63,7 @@ def test_zero_shot_is_the_base_without_adapter_and_calibration(published, colour
     pairs = read_split(colour_dataset, "test")
     assert base.decision is None
     assert [v.margin for v in base.score_pairs(pairs)] != [v.margin for v in tuned.score_pairs(pairs)]
-    tuned.model.disable_adapter_layers()
+    tuned.model.disable_adapter_layers()  # type: ignore[operator]
     assert [v.margin for v in base.score_pairs(pairs)] == [v.margin for v in tuned.score_pairs(pairs)]
 
 
