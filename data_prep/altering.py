@@ -13,19 +13,19 @@ from typing import Any
 
 from tqdm import tqdm
 
-from .altered_by_model import altered_by_model
-from .altered_claims import altered_claims
-from .altered_evidence import ORIGINS, altered_evidence
-from .answers import map_ordered
+from .altered.altered_by_model import altered_by_model
+from .altered.altered_claims import altered_claims
+from .altered.altered_evidence import ORIGINS, altered_evidence
+from .altered.known_evidence import Known
+from .altered.vocabulary import Vocabulary
+from .altered.word_groups import SHIPPED, read_word_groups
 from .build_config import BuildConfig
-from .known_evidence import Known
-from .language_model import LanguageModel
+from .language.answers import map_ordered
+from .language.language_model import LanguageModel
 from .negatives import normal_claim
 from .records import Rejected, Row
 from .rows import Pair, Split
 from .spool import Spool, Stored
-from .vocabulary import Vocabulary
-from .word_groups import SHIPPED, read_word_groups
 
 _COMMIT_EVERY = 20_000
 _COMMIT_MODEL_EVERY = 50  # answers of a model cost more than rows

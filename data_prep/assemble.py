@@ -27,7 +27,7 @@ from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest
 from .describing import probe_spool, statistics_of
 from .dividing import divide
 from .errors import ConfigError, RowError
-from .language_model import LanguageModel
+from .language.language_model import LanguageModel
 from .making import make_negatives
 from .manifest import count_rejected, git_revision, media_in_several_splits, spool_counts, versions
 from .media_checks import check_media

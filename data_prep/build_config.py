@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from .altered_evidence import AlteredEvidenceConfig
+from .altered.altered_evidence import AlteredEvidenceConfig
 from .errors import ConfigError
-from .language_model import LanguageModelConfig
+from .language.language_model import LanguageModelConfig
 from .negatives import SwappedLabel
 from .rows import SPLITS, Split
 from .splits import check_fractions

@@ -13,10 +13,10 @@ from typing import Any
 
 from tqdm import tqdm
 
-from .altered_evidence import ORIGINS
+from .altered.altered_evidence import ORIGINS
 from .altering import alter_split, collect_vocabulary
 from .build_config import BuildConfig
-from .language_model import LanguageModel
+from .language.language_model import LanguageModel
 from .negatives import Asked, Segments, balanced_pairs, segment_rank, swap_targets, swapped_suffix
 from .records import Row
 from .rows import SPLITS, Pair, Split, evidence_key

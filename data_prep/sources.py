@@ -31,10 +31,10 @@ from .importers import (
 from .importers.facts import read_facts
 from .importers.grounding import merge_judgments, read_judgments
 from .importers.mirage_annotators import merge_annotators
+from .language.statement_writer import statement_writer
 from .records import Record, Rejected, Row, reject
 from .rows import Evidence, Image, VideoSegment
 from .spool import Spool
-from .statement_writer import statement_writer
 
 _BATCH = 10_000
 _CACHED_PLACES = 20_000

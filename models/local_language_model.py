@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from ..data_prep.answers import Completion, LanguageModelError, Message, normal_word
+from ..data_prep.language.answers import Completion, LanguageModelError, Message, normal_word
 from ..data_prep.errors import ConfigError, DirectoryError
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from proofreel.data_prep.language_model import LanguageModel, LanguageModelConfig
+from proofreel.data_prep.language.language_model import LanguageModel, LanguageModelConfig
 
 Behaviour = Callable[[BaseHTTPRequestHandler], None]
 HELLO = [{"role": "user", "content": "hello"}]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proofreel.data_prep.altered_evidence import ORIGINS, AlteredEvidenceConfig, altered_evidence
+from proofreel.data_prep.altered.altered_evidence import ORIGINS, AlteredEvidenceConfig, altered_evidence
+from proofreel.data_prep.altered.known_evidence import Known
 from proofreel.data_prep.config import from_mapping
 from proofreel.data_prep.errors import ConfigError, RowError
-from proofreel.data_prep.known_evidence import Known
 from proofreel.data_prep.negatives import normal_claim
 from proofreel.data_prep.rows import Evidence, Image, Pair, Passage, Transcript, VideoSegment, problems_of
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.altered_rules import Truths, violations
-from proofreel.data_prep.phrases import SegmentFacts
-from proofreel.data_prep.vocabulary import Vocabulary, read_word_groups
+from proofreel.data_prep.altered.altered_rules import Truths, violations
+from proofreel.data_prep.altered.phrases import SegmentFacts
+from proofreel.data_prep.altered.vocabulary import Vocabulary, read_word_groups
 
 NOTHING = Vocabulary.collect([], read_word_groups())
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from chat_server import HELLO, Server, chat, model_of, running_server, send
 
-from proofreel.data_prep.answers import (
+from proofreel.data_prep.errors import ConfigError
+from proofreel.data_prep.language.answers import (
     AnswerError,
     Completion,
     LanguageModelError,
@@ -18,7 +19,6 @@ from proofreel.data_prep.answers import (
     map_ordered,
     parse_json,
 )
-from proofreel.data_prep.errors import ConfigError
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from proofreel.data_prep.build_config import (
 from proofreel.data_prep.config import load_config
 from proofreel.data_prep.dataset import read_manifest, read_split
 from proofreel.data_prep.errors import ConfigError
-from proofreel.data_prep.language_model import LanguageModelConfig
+from proofreel.data_prep.language.language_model import LanguageModelConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAIN = NegativesConfig(swapped_per_claim=0)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from chat_server import HELLO, Server, chat, model_of, running_server, send
 
-from proofreel.data_prep.answers import Completion, LanguageModelError, map_ordered
-from proofreel.data_prep.completions_cache import CompletionsCache, ReplayError, request_key
+from proofreel.data_prep.language.answers import Completion, LanguageModelError, map_ordered
+from proofreel.data_prep.language.completions_cache import CompletionsCache, ReplayError, request_key
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
-from proofreel.data_prep.phrases import (
+from proofreel.data_prep.altered.phrases import (
     Phrase,
     Relation,
     claim_of,
@@ -17,6 +16,7 @@ from proofreel.data_prep.phrases import (
     phrase_of,
     segment_facts,
 )
+from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
 from proofreel.data_prep.records import Row
 from proofreel.data_prep.rows import Pair, Passage
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proofreel.data_prep.altered.vocabulary import SHIPPED, Table, Vocabulary, balanced_weights, read_word_groups
 from proofreel.data_prep.rows import Pair, Passage
-from proofreel.data_prep.vocabulary import SHIPPED, Table, Vocabulary, balanced_weights, read_word_groups
 
 GROUPS = read_word_groups(SHIPPED)
 

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..errors import ProofreelError
 from .answers import Completion
-from .errors import ProofreelError
 
 
 class ReplayError(ProofreelError, LookupError):

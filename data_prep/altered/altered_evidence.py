@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ..errors import ConfigError
+from ..negatives import normal_claim
+from ..rows import Evidence, Pair, Transcript, evidence_key
+from ..splits import rank
 from .altered_time import other_time, shifted_span
-from .errors import ConfigError
 from .known_evidence import MAX_TRIES, VISUAL_KINDS, Known, Proposals, Request, shape_of, walk
-from .negatives import normal_claim
-from .rows import Evidence, Pair, Transcript, evidence_key
-from .splits import rank
 
 NegativeLabel = Literal["refuted", "not_enough"]
 ORIGINS = ("other_time", "shifted_span", "dropped_citation", "swapped_citation", "swapped_visual", "swapped_text")

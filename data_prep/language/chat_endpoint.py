@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
+from ..errors import ConfigError
 from .answers import Completion, LanguageModelError
-from .errors import ConfigError
 
 MAX_ANSWER_BYTES = 32 << 20
 LONGEST_BACK_OFF_S = 60.0

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..statements import Rewrite
 from .answers import Complete, LanguageModelError, ask, json_parser
 from .language_model import LanguageModel, LanguageModelConfig
-from .statements import Rewrite
 
 _SYSTEM = (
     "You turn answers to questions about a video into declarative sentences. Each sentence states exactly what the "

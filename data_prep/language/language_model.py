@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from ..errors import ConfigError
 from .answers import Completion, LanguageModelError, Message, word_logprobs
 from .chat_endpoint import Endpoint, UnavailableError
 from .completions_cache import CompletionsCache, ReplayError, request_key
-from .errors import ConfigError
 
 Mode = Literal["record", "replay", "live"]
 

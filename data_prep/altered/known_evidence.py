@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .errors import RowError
-from .negatives import normal_claim
-from .rows import EVIDENCE_KINDS, Evidence, Image, Pair, Transcript, VideoSegment, evidence_key
-from .splits import rank
+from ..errors import RowError
+from ..negatives import normal_claim
+from ..rows import EVIDENCE_KINDS, Evidence, Image, Pair, Transcript, VideoSegment, evidence_key
+from ..splits import rank
 
 VISUAL_KINDS = ("video", "image")
 MAX_TRIES = 32  # candidates looked at for one negative: no pair costs a scan of the data set

@@ -6,8 +6,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
+from ..rows import VideoSegment
 from .known_evidence import MAX_TRIES, Proposals, Request, Span, shape_of, walk
-from .rows import VideoSegment
 
 
 def other_time(request: Request, gap_s: float) -> Proposals:

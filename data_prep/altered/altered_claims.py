@@ -12,16 +12,16 @@ import itertools
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from ..importers.facts import conceptual_claim
+from ..negatives import normal_claim
+from ..rows import Pair
+from ..splits import rank
 from .altered_contextual import Change, changes_of
 from .altered_rules import Truths
 from .altered_rules import violations as violations
-from .importers.facts import conceptual_claim
-from .negatives import normal_claim
 from .phrases import SegmentFacts as SegmentFacts
 from .phrases import conceptual_value, contextual_phrase, phrase_of
 from .phrases import segment_facts as segment_facts
-from .rows import Pair
-from .splits import rank
 from .vocabulary import Candidate, Vocabulary
 from .word_groups import WordGroups, family
 

@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..negatives import normal_claim
+from ..rows import Pair
 from .altered_contextual import Change
 from .altered_rules import Truths, violations
-from .negatives import normal_claim
 from .phrases import Phrase, contextual_phrase, phrase_of, segment_facts
-from .rows import Pair
 from .stems import stem
 from .vocabulary import Candidate, Vocabulary
 from .word_groups import family

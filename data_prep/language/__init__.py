@@ -1,0 +1,1 @@
+"""The project's one language-model client: checked answers, retries, a cache on disk, costs."""
