@@ -11,17 +11,27 @@ import pytest
 import torch
 from conftest import ROOT, sft_arguments
 from safetensors.torch import load_file
+from transformers import TrainingArguments
 
-from proofreel import VideoSegment
+from proofreel import Image, Pair, Passage, VideoSegment
 from proofreel.data_prep.dataset import read_split, sha256_of, shard_name, write_pairs
 from proofreel.data_prep.errors import ConfigError, MediaError, RowError
+from proofreel.data_prep.frames import FrameSampling
+from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.directory import read_directory
+from proofreel.models.encoding import Encoder
+from proofreel.models.heads import THREE_LABELS, Head, margin
+from proofreel.models.packing import IGNORED
+from proofreel.models.prompt import Prompt
+from proofreel.models.verdict import verdict_logits
 from proofreel.models.verifier import Verifier
 from proofreel.train.arguments import parse
-from proofreel.train.groups import GroupDataset, target
-from proofreel.train.lengths import group_pairs
+from proofreel.train.feeding import check_tower_calls
+from proofreel.train.groups import Collator, GroupDataset, target
+from proofreel.train.lengths import RowLength, TokenCounts, batches_of, group_pairs
 from proofreel.train.recipe import run
 from proofreel.train.sft import main
+from proofreel.train.trainer import VerdictTrainer
 
 
 @pytest.fixture
@@ -44,9 +54,10 @@ def adapter(folder):
     return load_file(folder / "draft" / "adapter" / "adapter_model.safetensors")
 
 
-def test_batch_eight_once_equals_batch_one_eight_times(train):
+def test_batch_eight_once_equals_batch_one_eight_times(train, eight_rows):
     """Rows hold different numbers of claims, so a mean of means would differ."""
     common = {"max_steps": 2, "claims_per_row": 3, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0}
+    common |= {"dataset": eight_rows}
     once = train("once", per_device_train_batch_size=8, **common)
     often = train("often", per_device_train_batch_size=1, gradient_accumulation_steps=8, **common)
     for (name, a), b in zip(adapter(once).items(), adapter(often).values(), strict=True):
@@ -54,12 +65,35 @@ def test_batch_eight_once_equals_batch_one_eight_times(train):
     assert losses(once) == pytest.approx(losses(often), abs=1e-4)
 
 
+def with_train_rows(colour_dataset, folder, pairs):
+    """A copy of the data set with other training rows."""
+    shutil.copytree(colour_dataset, folder)
+    shard = folder / shard_name("train")
+    write_pairs(shard, pairs)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["shards"]["train"][0]["sha256"] = sha256_of(shard)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def eight_rows(colour_dataset, tmp_path_factory):
+    """A data set whose training split is eight packed rows of two or four claims."""
+    every = [p for split in ("train", "validation", "calibration", "test") for p in read_split(colour_dataset, split)]
+    groups = sorted(group_pairs(every, 100), key=len)
+    chosen = [p for g in [*groups[:4], *groups[-4:]] for p in g]
+    rows = [dataclasses.replace(p, split="train") for p in chosen]
+    assert sorted({len(g) for g in group_pairs(rows, 4)}) == [2, 4]
+    return with_train_rows(colour_dataset, tmp_path_factory.mktemp("eight") / "data", rows)
+
+
 @pytest.mark.slow
-def test_two_processes_learn_what_one_does(train, tiny_base, colour_dataset, tmp_path):
+@pytest.mark.parametrize("more", [{}, {"tokens_per_batch": 100_000}], ids=["rows", "tokens"])
+def test_two_processes_learn_what_one_does(train, tiny_base, eight_rows, tmp_path, more):
     # Eight rows of two or four claims: a step is an epoch, and no rank is handed a row twice to fill up its batch.
     common = {"max_steps": 3, "claims_per_row": 4, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0}
-    one = train("one", per_device_train_batch_size=8, **common)
-    words = sft_arguments(tiny_base, colour_dataset, tmp_path / "two", per_device_train_batch_size=4, **common)
+    one = train("one", dataset=eight_rows, per_device_train_batch_size=8, **common)
+    words = sft_arguments(tiny_base, eight_rows, tmp_path / "two", per_device_train_batch_size=4, **common, **more)
     script = [str(ROOT / "train" / "sft.py"), *words, "--ddp_backend", "gloo"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29547"]
     subprocess.run([*launcher, *script], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -68,12 +102,54 @@ def test_two_processes_learn_what_one_does(train, tiny_base, colour_dataset, tmp
     assert losses(one) == pytest.approx(losses(tmp_path / "two"), abs=1e-4)
 
 
-def test_packing_does_not_change_what_is_learned(train):
-    common = {"max_steps": 1, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0}
+def test_packing_does_not_change_what_is_learned(train, eight_rows):
+    common = {"max_steps": 1, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0, "dataset": eight_rows}
     packed = train("packed", claims_per_row=16, per_device_train_batch_size=8, **common)
     single = train("single", claims_per_row=1, per_device_train_batch_size=24, **common)
     for (name, a), b in zip(adapter(packed).items(), adapter(single).values(), strict=True):
         assert torch.allclose(a, b, atol=1e-5), name
+
+
+def test_a_token_budget_changes_the_batches_but_not_what_a_step_learns(train, eight_rows):
+    """One epoch is one step here, so whatever rows share a batch, the mean is over the same claims."""
+    common = {"max_steps": 1, "claims_per_row": 3, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0}
+    common |= {"dataset": eight_rows}
+    rows = train("rows", per_device_train_batch_size=16, **common)
+    budget = {"tokens_per_batch": 400, "tokens_per_row": 120, "gradient_accumulation_steps": 64}
+    tokens = train("tokens", per_device_train_batch_size=16, **(common | budget))
+    for (name, a), b in zip(adapter(rows).items(), adapter(tokens).values(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5), name
+    assert losses(rows) == pytest.approx(losses(tokens), abs=1e-4)
+
+
+def test_cached_features_of_the_tower_teach_what_its_pixels_teach(train, tmp_path):
+    common = {"max_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
+    fresh = adapter(train("fresh", **common))
+    filled = adapter(train("filled", vision_cache=tmp_path / "features", **common))
+    kept = adapter(train("kept", vision_cache=tmp_path / "features", gradient_checkpointing=True, **common))
+    for name, value in fresh.items():
+        # The tower saw one segment at a time, which rounds differently from a batch of four.
+        assert torch.allclose(value, filled[name], atol=1e-5), name
+        assert torch.allclose(value, kept[name], atol=1e-5), name
+
+
+def test_a_resumed_run_meets_the_batches_it_would_have_met(train):
+    common = {"max_steps": 6, "tokens_per_batch": 300, "per_device_train_batch_size": 3, "save_strategy": "steps"}
+    common |= {"save_steps": 3, "lr_scheduler_type": "constant"}
+    whole = train("whole", **common)
+    half = train("half", **common)
+    shutil.rmtree(half / "draft")
+    shutil.rmtree(half / "checkpoint-6")
+    resumed = train("half", resume_from_checkpoint=True, **common)
+    for (name, a), b in zip(adapter(whole).items(), adapter(resumed).values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+def test_gradient_checkpointing_changes_memory_not_results(train):
+    common = {"max_steps": 2, "use_peft": False, "train_vision": True, "learning_rate": 1e-3}
+    plain, checkpointed = train("plain", **common), train("checkpointed", gradient_checkpointing=True, **common)
+    weights = [load_file(folder / "draft" / "model" / "model.safetensors") for folder in (plain, checkpointed)]
+    assert all(torch.allclose(weights[0][n], weights[1][n], atol=1e-5) for n in weights[0])
 
 
 def test_same_seed_same_adapter(train):
@@ -167,14 +243,8 @@ def test_validate_only_names_rows_too_long_and_trains_nothing(tiny_base, colour_
 
 def damaged(colour_dataset, tmp_path, change):
     """A copy of the data set whose first training row is changed."""
-    folder = shutil.copytree(colour_dataset, tmp_path / "data")
     first, *rest = read_split(colour_dataset, "train")
-    shard = folder / shard_name("train")
-    write_pairs(shard, [change(first), *rest])
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["shards"]["train"][0]["sha256"] = sha256_of(shard)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder, first.id
+    return with_train_rows(colour_dataset, tmp_path / "data", [change(first), *rest]), first.id
 
 
 def test_a_video_that_vanished_since_the_build_stops_the_run_before_it_starts(train, colour_dataset, tmp_path):
@@ -222,6 +292,100 @@ def test_groups_keep_every_row_once_and_respect_the_limit(colour_dataset):
     groups = group_pairs(pairs * 3, claims_per_row=4)
     assert sorted(p.id for g in groups for p in g) == sorted(p.id for p in pairs * 3)
     assert all(len(g) <= 4 and len({p.evidence for p in g}) == 1 for g in groups)
+
+
+def test_rows_of_batches_are_every_row_once_within_the_budget_and_the_same_on_every_rank():
+    random = torch.Generator().manual_seed(0)
+    lengths = [RowLength(*torch.randint(5, 200, (2,), generator=random).tolist()) for _ in range(200)]
+    batches = batches_of(lengths, most_rows=6, tokens_per_batch=900, seed=3)
+    assert sorted(i for b in batches for i in b) == list(range(200))
+    for batch in batches:
+        padded = len(batch) * (max(lengths[i].prefix for i in batch) + max(lengths[i].claims for i in batch))
+        assert len(batch) <= 6
+        assert padded <= 900 or len(batch) == 1
+    assert batches == batches_of(lengths, 6, 900, seed=3)
+    spread = sum(max(lengths[i].prefix for i in b) - min(lengths[i].prefix for i in b) for b in batches) / len(batches)
+    assert spread < 20  # of 195: rows of like length share a batch
+    same = [RowLength(10, 5)] * 40
+    assert batches_of(same, 4, 900, seed=1) != batches_of(same, 4, 900, seed=2)
+
+
+def test_a_row_longer_than_the_budget_is_a_batch_of_its_own():
+    lengths = [RowLength(10, 2), RowLength(500, 20), RowLength(10, 3)]
+    assert sorted(map(sorted, batches_of(lengths, 8, 100, seed=0))) == [[0, 2], [1]]
+
+
+def test_groups_longer_than_the_token_budget_are_split_and_keep_their_order(colour_dataset, published):
+    pairs = read_split(colour_dataset, "train") * 3
+    counts = TokenCounts(Verifier.from_pretrained(published, device="cpu").encoder)
+    budget = counts.prefix(pairs[0].evidence) + 2 * max(counts.claim(p) for p in pairs)
+    groups = group_pairs(pairs, 100, budget, counts)
+    assert len(groups) > len(group_pairs(pairs, 100))
+    for group in groups:
+        length = counts.row(group)
+        assert length.prefix + length.claims <= budget
+    whole = {g[0].evidence: g for g in group_pairs(pairs, 100)}
+    for evidence, claims in whole.items():
+        assert [p.id for g in groups if g[0].evidence == evidence for p in g] == [p.id for p in claims]
+    assert all(len(g) == 1 for g in group_pairs(pairs, 100, 1, counts))  # a row has at least one claim
+    assert all(len(g) <= 2 for g in group_pairs(pairs, 2, 10**6, counts))  # and never more than claims_per_row
+
+
+def test_counted_lengths_are_those_of_the_packed_rows(colour_dataset, published):
+    encoder = Verifier.from_pretrained(published, device="cpu").encoder
+    rows = GroupDataset(read_split(colour_dataset, "train"), encoder, 3)
+    counts = TokenCounts(encoder)
+    for i in range(3):
+        length, row = counts.row(rows.groups[i]), rows[i].row
+        assert (length.prefix, length.prefix + length.claims) == (row.prefix_len, len(row.ids_T))
+
+
+@pytest.mark.parametrize("name", ["tokens_per_row", "tokens_per_batch", "claims_per_row"])
+def test_a_budget_below_one_is_refused(tiny_base, colour_dataset, tmp_path, name):
+    with pytest.raises(ConfigError, match=f"{name}: must be at least 1"):
+        parse(sft_arguments(tiny_base, colour_dataset, tmp_path, **{name: 0}))
+
+
+def test_rows_that_show_and_rows_that_do_not_are_refused_where_ranks_would_wait_for_each_other():
+    shows, image, text = (
+        Pair(id="x", claim="x", evidence=(e,)) for e in (VideoSegment("a.mp4", 0, 1), Image("a.png"), Passage("a"))
+    )
+    for rows, sharded, trains in (
+        ([shows, text], True, False),
+        ([shows, text], False, True),
+        ([shows, image], True, False),
+    ):
+        with pytest.raises(ConfigError, match="split the data set by modality"):
+            check_tower_calls({"train": rows}, sharded, trains)
+    check_tower_calls({"train": [shows, image]}, sharded=False, trains=True)
+    check_tower_calls({"train": [shows], "validation": [shows]}, sharded=True, trains=True)
+    check_tower_calls({"train": [shows, text]}, sharded=False, trains=False)
+
+
+def test_a_head_of_three_labels_learns_classes_where_known_and_margins_from_soft_labels(colour_dataset, tiny_base):
+    """The Trainer's loss against the two losses written out, on hard, soft and absent labels."""
+    pairs = read_split(colour_dataset, "train")[:3]
+    pairs = [dataclasses.replace(p, evidence=(Passage("A clip."),)) for p in pairs]
+    changes = [{"label": "supported"}, {"label": "not_enough"}, {"soft_label": 0.3, "label": None, "weight": 2.0}]
+    pairs = [dataclasses.replace(p, **change) for p, change in zip(pairs, changes, strict=True)]
+    head = Head(THREE_LABELS)
+    model = load_backbone(tiny_base, head=head)
+    encoder = Encoder(load_processor(tiny_base), vision_layout(model.config), Prompt(), FrameSampling())
+    rows = GroupDataset(pairs, encoder, 8, labels=head.labels)
+    batch = Collator(encoder.pad_id)([rows[0]])
+    assert batch["classes"].tolist() == [[0, 2, IGNORED]]
+    trainer = VerdictTrainer(
+        model=model, args=TrainingArguments(use_cpu=True, report_to="none"), readout=head, layout=encoder.layout
+    )
+    loss = trainer.compute_loss(model, batch)
+    with torch.no_grad():
+        logits = verdict_logits(model, batch, head, encoder.layout)[0]
+    p = margin(logits[2]).sigmoid()
+    soft = -(0.3 * p.log() + 0.7 * (1 - p).log())
+    expected = (-logits[0].log_softmax(0)[0] - logits[1].log_softmax(0)[2] + 2 * soft) / 4
+    assert torch.allclose(loss, expected, atol=1e-6)
+    loss.backward()
+    assert all(torch.isfinite(w.grad).all() for w in model.parameters() if w.grad is not None)
 
 
 def test_targets_fold_not_enough_into_not_supported(colour_dataset):

@@ -110,6 +110,10 @@ def parse(argv: list[str] | None) -> tuple[VerdictArguments, TrainingArguments, 
     for name in ("claims_per_row", "tokens_per_row", "tokens_per_batch", "max_tokens"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise ConfigError(f"{name}: must be at least 1, got {value}; correct it or leave it out")
+    # TrainingArguments keeps the word as a string, and the Trainer would look for a folder of that name.
+    words: dict[Any, Any] = {"true": True, "false": None}
+    resume = training.resume_from_checkpoint
+    training.resume_from_checkpoint = words.get(str(resume).lower(), resume)
     # Rows are built by our own collator and labels are ours: the Trainer must not drop or guess anything.
     training.remove_unused_columns, training.label_names = False, ["labels"]
     return arguments, training, model
