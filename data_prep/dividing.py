@@ -83,7 +83,11 @@ def _compositional(
             f"{list(roles)} whose values all occur in training; name other roles"
         )
     splits: dict[str, Split] = {}
-    for names, inside in ((("calibration", "test"), True), (("train", "validation"), False)):
+    sides: tuple[tuple[tuple[Split, Split], bool], ...] = (
+        (("calibration", "test"), True),
+        (("train", "validation"), False),
+    )
+    for names, inside in sides:
         part = {group: size for group, size in sizes.items() if (group in held.groups) == inside}
         total = sum(shares[name] for name in names)
         fractions: dict[Split, float] = {split: shares[split] / total if split in names else 0.0 for split in SPLITS}
