@@ -5,9 +5,10 @@
 
 Three ways to the same margins (checked in every cell), in scoring and in a training step (forward and backward; LoRA of
 rank 8 on the language model, checkpointed, frozen tower): shared, the project's engine, `PrefixScorer` or the trainer's
-margins and loss; one each, a plain forward per claim; and padded, one batch of K full sequences. Sides take turns and
-medians are printed. A baseline that would run longer than `--limit-s` is measured with fewer claims and predicted in
-proportion, marked ~; a padded batch of which only one claim could be measured is taken to be as fast as one each.
+margins and loss; one each, a plain forward per claim; and padded, one batch of K full sequences. Sides take turns;
+medians are printed, for "measured x" that of the rounds' own ratios. A baseline that would run longer than `--limit-s`
+is measured with fewer claims and predicted in proportion, marked ~; a padded batch of which only one claim could be
+measured is taken to be as fast as one each.
 Operations are counted by `models/operations.py` ("counted x" is one each over shared). Memory is the growth of a fresh
 child's highest resident size (CPU), or the growth of allocated memory (GPU).
 """
@@ -47,8 +48,11 @@ def _sync(device: str) -> None:
         torch.cuda.synchronize()
 
 
-def times(ways: dict[str, Way], k: int, args: argparse.Namespace) -> dict[str, tuple[float, int]]:
-    """Median seconds of each way and the claims it was measured with; sides take turns."""
+def times(ways: dict[str, Way], k: int, args: argparse.Namespace) -> tuple[dict[str, tuple[float, int]], float]:
+    """Median seconds of each way with the claims it was measured with, and the median of one each over shared.
+
+    Sides take turns, and the ratio is taken within each round, so that a load that comes and goes counts for both.
+    """
     one_s = min(seconds_of(ways["each"], 1, args.device) for _ in range(2))
     n = max(n for n in (1, 2, 4, 8, k) if n <= k and (n == 1 or n * one_s <= args.limit_s))
     # A padded batch of one is the plain forward, so it needs no turn of its own.
@@ -67,7 +71,8 @@ def times(ways: dict[str, Way], k: int, args: argparse.Namespace) -> dict[str, t
     while len(found["each"]) < min(max(args.cell_s / round_s, least), 25):
         turns()
     timed = {name: (statistics.median(found[name]) * k / some, some) for name, some in asked.items()}
-    return {"padded": timed["each"]} | timed
+    ratio = statistics.median(e / s for e, s in zip(found["each"], found["shared"], strict=True)) * k / n
+    return {"padded": timed["each"]} | timed, ratio
 
 
 def _fitting(way: Way, k: int) -> int:
@@ -124,9 +129,9 @@ def check_equal(ways: dict[str, Way], dtype: torch.dtype) -> None:
         assert close, f"shared and {name} differ, got {found}"
 
 
-def row(task: str, n_visual: int, k: int, counted: float, timed: Any, grown: Any) -> str:
+def row(cell_of: tuple[str, int, int], measured: float, counted: float, timed: Any, grown: Any) -> str:
     """One line of the table."""
-    shared_s = timed["shared"][0]
+    k, shared_s = cell_of[2], timed["shared"][0]
 
     def cell(found: dict[str, tuple[float, int]], name: str, digits: int) -> str:
         if name not in found or (name == "padded" and k == 1):
@@ -134,9 +139,8 @@ def row(task: str, n_visual: int, k: int, counted: float, timed: Any, grown: Any
         value, n = found[name]
         return f"{'~' if n < k else ''}{value:.{digits}f}"
 
-    measured = timed["each"][0] / shared_s
     mark = "~" if timed["each"][1] < k else ""
-    cells = [task, n_visual, k, f"{k / shared_s:.1f}", *(cell(timed, name, 3) for name in ("shared", "each", "padded"))]
+    cells = [*cell_of, f"{k / shared_s:.1f}", *(cell(timed, name, 3) for name in ("shared", "each", "padded"))]
     cells += [f"{counted:.2f}", f"{mark}{measured:.2f}", f"{mark}{measured / counted:.0%}"]
     cells += [cell(grown, name, 0) for name in ("shared", "each", "padded")]
     return "| " + " | ".join(str(c) for c in cells) + " |"
@@ -173,8 +177,8 @@ def measure(task: str, args: argparse.Namespace, threads: int) -> list[str]:
     for (n, k), asked in cells.items():
         if k > 1:
             check_equal(ways[n, k], next(model.parameters()).dtype)
-        timed = times(ways[n, k], k, args)
-        lines.append(row(task, n, k, counted(model.config, task, *asked), timed, grown[n, k]))
+        timed, measured = times(ways[n, k], k, args)
+        lines.append(row((task, n, k), measured, counted(model.config, task, *asked), timed, grown[n, k]))
         print(lines[-1], file=sys.stderr, flush=True)
     return lines
 

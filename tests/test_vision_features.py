@@ -158,8 +158,8 @@ def test_what_features_depend_on_names_them_and_the_path_does_not(tmp_path, cach
 
     assert misses() == misses(root=moved) == 0
     merger, block = (load_backbone(tiny_base).requires_grad_(False) for _ in range(2))
-    merger.model.visual.merger.mlp[2].bias[0] += 1e-3
-    block.model.visual.blocks[0].norm1.weight[0] += 1e-3
+    for other, name in ((merger, "merger.mlp.2.bias"), (block, "blocks.0.norm1.weight")):
+        other.model.visual.get_parameter(name)[0] += 1e-3
     assert (
         misses(of=merger) == misses(of=block) == misses(of=load_backbone(tiny_base).half().requires_grad_(False)) == 1
     )
@@ -257,9 +257,10 @@ def test_a_limit_too_small_is_refused_before_anything_is_computed(tmp_path, mode
     with pytest.raises(ConfigError, match="at least"):
         VisionFeatures(tmp_path, model, encoder, media_root=media, max_gib=1e-6).ensure([MIXED], model)
     assert runs == []
-    for settings in ({"max_gib": 0}, {"dtype": "float16"}):
-        with pytest.raises(ConfigError):
-            VisionFeatures(tmp_path, model, encoder, **settings)
+    with pytest.raises(ConfigError, match="above 0"):
+        VisionFeatures(tmp_path, model, encoder, max_gib=0)
+    with pytest.raises(ConfigError, match="float16"):
+        VisionFeatures(tmp_path, model, encoder, dtype="float16")
 
 
 def test_ranks_share_the_work_and_together_see_everything_once(cache, model, media, encoder):
