@@ -16,7 +16,9 @@ import itertools
 import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -109,8 +111,21 @@ class VisionFeatures:
             found[piece] = seen
         return _in_order(evidence, found)
 
-    def see(self, evidence: tuple[Evidence, ...], model: torch.nn.Module) -> SeenMedia:
+    def see(
+        self,
+        evidence: tuple[Evidence, ...],
+        model: torch.nn.Module,
+        *,
+        frame_cache: FrameCache | None = None,
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> SeenMedia:
         """The features of an evidence, from the cache or, what is missing, from the model.
+
+        Args:
+            evidence: any.
+            model: as for `__init__`.
+            frame_cache: in place of this object's own, for a thread that must not share one.
+            lock: held while the model computes, not while frames are decoded.
 
         Raises:
             ProofreelError: as `read_media`; or the features are not finite.
@@ -119,10 +134,13 @@ class VisionFeatures:
         missing: list[Look] = []
         for piece in dict.fromkeys(_shown(evidence)):
             if (seen := self._kept(self._key(piece))) is None:
-                missing.append(self.look(piece))
+                missing.append(self.look(piece, frame_cache))
             else:
                 found[piece] = seen
-        return _in_order(evidence, found | self._compute(missing, model))
+        if missing:
+            with lock or nullcontext():
+                found |= self._compute(missing, model)
+        return _in_order(evidence, found)
 
     def ensure(
         self,
@@ -181,10 +199,10 @@ class VisionFeatures:
         except MediaError:
             return False  # decoding it will say why
 
-    def look(self, piece: Piece) -> Look:
+    def look(self, piece: Piece, frame_cache: FrameCache | None = None) -> Look:
         """Decode one piece; `MediaError` as `read_media`."""
         key = self._key(piece)
-        media = read_media((piece,), self.encoder.sampling, self.media_root, self.frame_cache)
+        media = read_media((piece,), self.encoder.sampling, self.media_root, frame_cache or self.frame_cache)
         if self._key(piece) != key:  # it is unknown which content was decoded
             raise MediaError(f"{piece.path}: changes while it is read, got another content; wait until it is complete")
         n_frames = len(media.videos[0].times_s) if media.videos else 1

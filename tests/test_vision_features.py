@@ -285,6 +285,26 @@ def test_segments_seen_together_are_those_seen_alone(cache, model, encoder, medi
         assert torch.allclose(seen.features_TH, expected, atol=1e-5)
 
 
+class Held:
+    """A lock that knows whether it is held."""
+
+    held = False
+
+    def __enter__(self):
+        self.held = True
+
+    def __exit__(self, *_):
+        self.held = False
+
+
+def test_a_lock_is_held_while_the_tower_computes_and_not_while_frames_are_decoded(cache, model, monkeypatch):
+    lock, held = Held(), []
+    monkeypatch.setattr(vision_features, "read_media", lambda *a: held.append(("decode", lock.held)) or read_media(*a))
+    model.model.visual.register_forward_pre_hook(lambda *_: held.append(("tower", lock.held)))
+    cache.see((FIRST, PICTURE), model, lock=lock)
+    assert held == [("decode", False), ("decode", False), ("tower", True), ("tower", True)]
+
+
 class Reads(torch.utils.data.Dataset):
     def __init__(self, cache, evidences):
         self.cache, self.evidences = cache, evidences
