@@ -4,8 +4,8 @@
     python data_prep/mine.py --config configs/mine.yaml data=runs/data/x predictions=runs/x/train.parquet \\
         output=runs/data/x-mined mining.hard_share=0.5
 
-Negatives that nobody judged and the model is too sure of are written to review.jsonl instead of train. docs/mining.md
-describes every key.
+Negatives that nobody judged and the model is too sure of are written to review.jsonl instead of train.
+docs/negatives.md describes every key.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ INHERITED = ("media", "rejected", "left_out", "merged_repeats", "sources", "seed
 
 @dataclass(frozen=True)
 class MineConfig:
-    """Everything a mined data set depends on; docs/mining.md explains each key."""
+    """Everything a mined data set depends on; docs/negatives.md explains each key."""
 
     data: str
     predictions: str

@@ -79,7 +79,7 @@ class Review:
 
 @dataclass(frozen=True)
 class Mined:
-    """The chosen pairs, unchanged and in their order; what to review; and counts (docs/mining.md)."""
+    """The chosen pairs, unchanged and in their order; what to review; and counts (docs/negatives.md)."""
 
     pairs: list[Pair]
     review: list[Review]

@@ -111,7 +111,9 @@ def _members(file: str, text: str, position: int, under: tuple[str, ...]) -> Ite
         return text.count("\n", 0, at) + 1
 
     if text[position : position + 1] != "{":
-        yield _broken(file, line(position), f"not an object, got {text[position : position + 20]!r}; see docs/data.md")
+        yield _broken(
+            file, line(position), f"not an object, got {text[position : position + 20]!r}; see docs/formats.md"
+        )
         return
     seen: set[str] = set()
     position = _skip(text, position + 1)
@@ -147,7 +149,7 @@ def _members(file: str, text: str, position: int, under: tuple[str, ...]) -> Ite
             yield _broken(file, line(position), f"the object is not closed, got {got!r}; is the file cut short?")
             return
     if under:
-        yield _broken(file, line(position), f"the object has no such key, got no {under[0]!r}; see docs/data.md")
+        yield _broken(file, line(position), f"the object has no such key, got no {under[0]!r}; see docs/formats.md")
 
 
 def _lines(file: str, data: bytes) -> Iterator[Record | Rejected]:
@@ -208,7 +210,7 @@ def _parse(file: str, line: int, text: str, position: int, stop: str = "") -> tu
     start = _skip(text, position)
     try:
         value, end = json.JSONDecoder(object_pairs_hook=pairs).raw_decode(text, start)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
         at = line + (text.count("\n", start, error.pos) if isinstance(error, json.JSONDecodeError) else 0)
         got = text[start : start + 40]
         return _broken(file, at, f"the record is not JSON, got {got!r} ({error}); repair it{stop}"), -1
@@ -242,7 +244,12 @@ def read_csv_records(path: Path, columns: set[str]) -> Iterator[Record | Rejecte
         yield _not_utf8(str(path), data.count(b"\n", 0, error.start) + 1, error)
         return
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    header = next(reader, [])
+    try:
+        header = next(reader, [])
+    except csv.Error as error:
+        message = f"the header is not CSV, got {error}; repair the quotes: nothing of the file was read"
+        yield Rejected(str(path), 1, None, kind_of(message), message)
+        return
     if missing := sorted(columns - set(header)):
         message = f"columns are missing, got no {missing}; export the file with its header"
         yield Rejected(str(path), 1, None, kind_of(message), message)

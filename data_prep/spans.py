@@ -78,17 +78,19 @@ def overlap_s(one: Iterable[Sequence[float]], other: Iterable[Sequence[float]]) 
 def draw_apart(lengths_s: Sequence[float], free: Iterable[Sequence[float]], rng: Random) -> tuple[Span, ...] | None:
     """One span per length, anywhere in the free spans and not overlapping each other; sorted.
 
-    Each start is drawn uniformly from every place where the span still fits, the longest first, on whole milliseconds
-    where possible. None if one found no room.
+    Each start is drawn uniformly from every place where the span still fits, the longest first, on whole seconds if all
+    lengths are whole, else on milliseconds, where possible: decimals must not tell drawn spans from annotated ones.
+    None if one found no room.
     """
     free, drawn = merged(free), []
+    digits = 0 if all(float(length_s).is_integer() for length_s in lengths_s) else 3
     for length_s in sorted(lengths_s, reverse=True):
         room = [(start_s, end_s) for start_s, end_s in free if end_s - start_s >= length_s]
         if not room:
             return None
         slack = [end_s - start_s - length_s for start_s, end_s in room]
         first_s, end_s = rng.choices(room, slack if sum(slack) > 0 else None)[0]
-        start_s = round(rng.uniform(first_s, end_s - length_s), 3)
+        start_s = round(rng.uniform(first_s, end_s - length_s), digits)
         start_s = min(max(start_s, first_s), end_s - length_s)
         drawn.append((start_s, min(start_s + length_s, end_s)))
         free = without(free, drawn[-1:])

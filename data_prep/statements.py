@@ -15,7 +15,7 @@ from .errors import RowError
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LETTERED = re.compile(r"\(?([A-Z])\s*[.):]\s*(?=\S)")
 
-# Takes (question, answer) pairs and gives one statement for each, in order; "" where it has none.
+# Takes (question, answer) pairs and gives one statement for each, in order; "" where it has none. May raise RowError.
 Rewrite = Callable[[list[tuple[str, str]]], list[str]]
 
 
@@ -43,13 +43,18 @@ def statements(
         fall_back: use the template where `rewrite` gave nothing usable, instead of raising.
 
     Raises:
-        RowError: an empty question or answer, or a rewritten statement that is missing, empty, or the same as another
-            answer's (it has lost the answer) without `fall_back`.
+        RowError: an empty question or answer; what `rewrite` raises, or a rewritten statement that is missing, empty,
+            or the same as another answer's (it has lost the answer), without `fall_back`; a wrong number of statements.
     """
     by_template = [statement(question, answer) for question, answer in questions]
     if rewrite is None:
         return by_template
-    written = rewrite(list(questions))
+    try:
+        written = rewrite(list(questions))
+    except RowError:
+        if not fall_back:
+            raise
+        written = [""] * len(questions)
     if len(written) != len(questions):
         raise RowError(
             f"statements: rewriting must give one statement per answer, got {len(written)} for {len(questions)}; "

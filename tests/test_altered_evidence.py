@@ -260,6 +260,8 @@ def test_what_persists_or_is_generic_or_not_supported_is_not_moved_in_time():
     known = Known.of(pairs, generic_claims=["cut IT"])
     assert altered_evidence(pairs[2], config, known) == ([], Counter())
     assert altered_evidence(dataclasses.replace(pairs[3], label="refuted"), config, known) == ([], Counter())
+    things = [dataclasses.replace(pair, role="Object") for pair in pairs]  # what is in view stays there, unannotated
+    assert alter_all(things, config, {"v.mp4": 99.0, "w.mp4": 99.0})[0] == []
     anywhere = dataclasses.replace(config, persistent_roles=())
     assert {pair.group for pair, _ in alter_all(pairs, anywhere, {"v.mp4": 99.0})[0]} == {"v.mp4", "w.mp4"}
 

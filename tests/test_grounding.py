@@ -144,6 +144,8 @@ def test_lines_count_where_a_row_starts_even_if_cells_span_lines(tmp_path):
     ("change", "words"),
     [
         ({"Answer.audio": "[true"}, "Answer.audio is not JSON"),
+        ({"Answer.audio": "[" * 100_000}, "Answer.audio is not JSON"),
+        ({"Answer.audio": f"[{'9' * 5000}]"}, "Answer.audio is not JSON"),
         ({"Answer.audio": "true"}, "Answer.audio must be a JSON list"),
         ({"Answer.audio": "[true, false]"}, "must be 1 booleans"),
         ({"Answer.audio": "[1]"}, "must be 1 booleans"),
@@ -169,6 +171,8 @@ def test_files_that_are_no_such_export_are_listed(tmp_path):
     assert "not UTF-8" in rejected_of(path)[0].reason
     path.write_text("")
     assert "columns are missing" in rejected_of(path)[0].reason
+    path.write_text('Input.id,"Answer.au')
+    assert "header is not CSV" in rejected_of(path)[0].reason
 
 
 def test_a_file_cut_inside_a_cell_gives_the_rows_before_and_says_where_it_broke(tmp_path):

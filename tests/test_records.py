@@ -40,6 +40,8 @@ def test_members_of_an_inner_object(tmp_path):
         ('{"a": 1}', ("b",), 1, "no such key"),
         ('{"b": 1}', ("b",), 1, "not an object"),
         ('{"a": 1,', (), 1, "not JSON"),
+        ('{"a": ' + "9" * 5000 + "}", (), 1, "not JSON"),
+        ('{"a": ' + "[" * 100_000 + "}", (), 1, "not JSON"),
     ],
 )
 def test_damage_is_a_rejection_with_its_line(tmp_path, text, under, line, part):

@@ -70,3 +70,11 @@ def test_a_span_that_is_none_is_refused(span):
 def test_a_time_is_a_finite_number():
     assert all(is_seconds(value) for value in (0, 1.5, -2))
     assert not any(is_seconds(v) for v in (True, None, "1", float("nan"), float("-inf"), 10**400))
+
+
+def test_spans_of_whole_seconds_are_drawn_on_whole_seconds():
+    drawn = [
+        span for seed in range(20) for span in draw_apart([3, 8.0], [(0.0, 90.0), (100.0, 300.0)], Random(seed)) or ()
+    ]
+    assert len(drawn) == 40
+    assert all(time.is_integer() for span in drawn for time in span)

@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proofreel.data_prep.errors import RowError
+from proofreel.data_prep.language.answers import LanguageModelError
+from proofreel.data_prep.language.statement_writer import rewriter
 from proofreel.data_prep.statements import (
     distinct_options,
     option_number,
@@ -75,3 +77,12 @@ def test_letters_go_only_where_every_option_opens_with_its_own():
 def test_the_right_option_outlives_its_copies():
     assert distinct_options(["red", "blue", "Red ", "green", "blue."], right=2) == ([1, 2, 3], [(0, 2), (4, 1)])
     assert distinct_options(["x", "y"], right=0) == ([0, 1], [])
+
+
+def test_a_model_that_does_not_answer_is_named_as_the_reason_and_the_template_stands_in_only_when_told():
+    def complete(messages: object):
+        raise LanguageModelError("endpoint is down, got 503; wait")
+
+    with pytest.raises(RowError, match="wrote none, got endpoint is down"):
+        statements(ASKED, rewriter(complete))
+    assert statements(ASKED, rewriter(complete), fall_back=True) == [statement(*asked) for asked in ASKED]

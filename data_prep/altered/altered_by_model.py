@@ -108,7 +108,7 @@ def _tasks(
             changes = [] if phrase is None else changes_of(phrase, vocabulary.groups)
             changes = [change for change in changes if change.origin[-1] in kinds]
         if value is None and phrase is None:
-            rejected.append(_rejected(pair, f"claim is no fact with parts, got {pair.claim!r}; see docs/data.md"))
+            rejected.append(_rejected(pair, f"claim is no fact with parts, got {pair.claim!r}; see docs/negatives.md"))
             continue
         first = int(rank(0, pair.id)[:8], 16)
         for turn in range(per_claim if changes else 0):

@@ -51,7 +51,7 @@ class AlteredEvidenceConfig:
     swapped_text: int = 0
     gap_s: float = 0.0
     max_overlap: float = 0.0
-    persistent_roles: tuple[str, ...] = ("Location",)
+    persistent_roles: tuple[str, ...] = ("Location", "Object", "Ingredient", "Material", "Tool")
     labels: dict[str, NegativeLabel] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -136,7 +136,7 @@ def _question(record: Record, options: Options, durations: dict[str, float] | No
 
 def _check_types(value: Any) -> None:
     if not isinstance(value, dict):
-        raise RowError(f"annotation must be an object, got {type(value).__name__}; see docs/data.md")
+        raise RowError(f"annotation must be an object, got {type(value).__name__}; see docs/formats.md")
     if isinstance(value.get("qid"), bool) or not isinstance(value.get("qid"), (int, str)) or value["qid"] == "":
         raise RowError(f"qid must be a number or text, got {value.get('qid')!r}; number the questions")
     for key in _TEXT_KEYS:

@@ -1,8 +1,8 @@
 """Import role-typed facts (DualFact): one annotated segment in, one pair per true or false fact out.
 
-The neutral format, a JSON list or JSON lines, is described in docs/data.md. A conceptual fact (a semantic role and its
-value) becomes the sentence "<Role> is <value>." of DualFact, section 3; a contextual fact is a verb phrase and becomes
-a sentence by a capital and a full stop. The caption never becomes the claim's context: it would give the answer away.
+The neutral format, a JSON list or JSON lines, is described in docs/formats.md. A conceptual fact (a semantic role and
+its value) becomes the sentence "<Role> is <value>." of DualFact, section 3; a contextual fact is a verb phrase and
+becomes a sentence by a capital and a full stop. The caption never becomes the claim's context: it would give the answer away.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from ..records import Record, Rejected, Row, read_json_records, reject
 from ..rows import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment
+from ..spans import is_seconds
 
 _TEXT_KEYS = ("id", "group", "caption", "caption_implicit")
 _ROLE_KEYS = ("conceptual", "negative_conceptual")
@@ -130,8 +131,8 @@ def _structure_problems(value: Any) -> list[str]:
 
 def _value_problems(known: dict[str, Any]) -> Iterator[str]:
     for key in ("start_s", "end_s"):
-        if isinstance(known.get(key, 0), bool) or not isinstance(known.get(key, 0), (int, float)):
-            yield f"{key} must be a number of seconds, got {known[key]!r}; fix the time"
+        if not is_seconds(known.get(key, 0)):
+            yield f"{key} must be a finite number of seconds, got {known[key]!r:.40}; fix the time"
     for key in (*_TEXT_KEYS, "transcript"):
         if not isinstance(known.get(key, ""), str):
             yield f"{key} must be text, got {known[key]!r}; quote it"

@@ -120,7 +120,7 @@ def _conflicts(same: list[Row]) -> Iterator[Rejected]:
 def _json_cell(record: Record, column: str, kind: type) -> Any:
     try:
         value = json.loads(record.value[column])
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{column} is not JSON, got {record.value[column][:40]!r} ({error}); repair the cell"
         ) from None

@@ -49,7 +49,7 @@ def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
     """Every single judgment of one annotator's file; a claim left unjudged (null) is a row with label None."""
     named = _FILE.fullmatch(path.stem)
     if named is None:
-        message = f"file name says no kind, system and annotator, got {path.name!r}; name it as in docs/data.md"
+        message = f"file name says no kind, system and annotator, got {path.name!r}; name it as in docs/formats.md"
         yield Rejected(str(path), None, None, kind_of(message), message)
         return
     kind, other = named["kind"], _OTHER[named["kind"]]
@@ -131,7 +131,7 @@ def _topic_rows(
 def _judged_claims(value: Any, kind: str) -> list[tuple[str, Any]] | str:
     """(sentence, item) of a topic in file order, the sentence empty for reference claims; or what is wrong."""
     if not isinstance(value, dict) or _text(value, kind) is None:
-        return f"topic must hold its {kind} as text, got {reprlib.repr(value)}; see docs/data.md"
+        return f"topic must hold its {kind} as text, got {reprlib.repr(value)}; see docs/formats.md"
     claims = value.get("claims")
     if kind == "reference":
         if not isinstance(claims, list):

@@ -1,6 +1,6 @@
 """Import MuRGAt: one pair per atomic fact, with the moments it cites, taken together, as its evidence.
 
-Three layouts, told apart per record (docs/data.md): facts judged by people (`facts`), files scored by the published
+Three layouts, told apart per record (docs/formats.md): facts judged by people (`facts`), files scored by the published
 evaluation (`evaluations`), and bare generations (`model_generation` alone), whose cited sentences become claims.
 Support by the union of the citations is the paper's recall (MuRGAt, section 3.2, subtask 3). It does not tell
 "contradicted" from "not shown", so a fact that is not supported is labelled `not_enough`.

@@ -132,13 +132,13 @@ def problem_of(item: Any) -> str | None:
         return f"model_generation must be text, got {bad[0]!r:.60}; quote it"
     facts, evaluations = item.get("facts"), item.get("evaluations")
     if facts is None and evaluations is None and not {*_TEXT_KEYS, "error", "program_error"} & set(item):
-        return f"record holds neither text nor facts, got {sorted(item)}; see docs/data.md for the layouts"
+        return f"record holds neither text nor facts, got {sorted(item)}; see docs/formats.md for the layouts"
     if facts is not None and not (isinstance(facts, list) and all(_is_fact(fact) for fact in facts)):
-        return f"facts must be [fact, [citation, ...], true|false|null] each, got {facts!r:.80}; see docs/data.md"
+        return f"facts must be [fact, [citation, ...], true|false|null] each, got {facts!r:.80}; see docs/formats.md"
     if evaluations is not None and not isinstance(evaluations, dict):
-        return f"evaluations must map sentences to judgments, got {evaluations!r:.60}; see docs/data.md"
+        return f"evaluations must map sentences to judgments, got {evaluations!r:.60}; see docs/formats.md"
     bad = [s for s, evaluation in (evaluations or {}).items() if not _is_evaluation(evaluation)]
-    return f"evaluation of a sentence cannot be read, got {bad[0][:80]!r}; see docs/data.md" if bad else None
+    return f"evaluation of a sentence cannot be read, got {bad[0][:80]!r}; see docs/formats.md" if bad else None
 
 
 def _is_fact(fact: Any) -> bool:

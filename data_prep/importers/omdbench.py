@@ -3,7 +3,7 @@
 OMD-Bench asks what a model does when channels disagree (sections 3.3, 4.2, appendix A.8 and A.9). Each anchor comes out
 eight times, C000 to C111: the three bits say whether video, audio and text are those of another anchor, drawn for each
 channel by itself. The draws depend on the seed, the anchor and the channel, not on the order of the file. No file of
-the benchmark is public: the layout read here is our own (docs/data.md).
+the benchmark is public: the layout read here is our own (docs/formats.md).
 """
 
 from __future__ import annotations

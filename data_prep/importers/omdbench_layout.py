@@ -1,6 +1,6 @@
 """The layout of OMD-Bench anchors, read and checked: what shows an anchor, and what is asked about it.
 
-Our own layout, as the benchmark's files are not public; docs/data.md describes it.
+Our own layout, as the benchmark's files are not public; docs/formats.md describes it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _problem_of(value: Any) -> str | None:
     for key, is_good in (("questions", _is_question), ("claims", _is_claim)):
         items = value.get(key)
         if not isinstance(items, (list, type(None))) or not all(is_good(item) for item in items or []):
-            return f"{key} cannot be read, got {items!r:.80}; see docs/data.md for the layout"
+            return f"{key} cannot be read, got {items!r:.80}; see docs/formats.md for the layout"
     if not (value.get("questions") or value.get("claims")):
         return f"anchor asks nothing, got {sorted(value)}; give questions or claims"
     return None

@@ -138,7 +138,7 @@ def _row(track: str, record: Record, video: str, name: str, claim: str, label: L
 
 def _check_types(value: Any) -> None:
     if not isinstance(value, dict):
-        raise RowError(f"question must be an object, got {type(value).__name__}; see docs/data.md")
+        raise RowError(f"question must be an object, got {type(value).__name__}; see docs/formats.md")
     for key in ("id", "question", "answer", "link_selected"):
         if not isinstance(value.get(key), str) or not value[key].strip():
             raise RowError(f"{key} must be text, got {value.get(key)!r}; fill it in")

@@ -56,10 +56,10 @@ def read(path: Path, options: Options | None = None) -> Iterator[Row | Rejected]
 
 def _check_video(value: Any) -> None:
     if not isinstance(value, dict) or not isinstance(value.get("annotations"), list):
-        raise RowError(f"video has no list of annotations, got {_short(value)}; see docs/data.md")
+        raise RowError(f"video has no list of annotations, got {_short(value)}; see docs/formats.md")
     if not is_seconds(value.get("duration")):
         raise RowError(f"duration must be a number of seconds, got {value.get('duration')!r}; measure the video")
-    if value.get("subset") not in SUBSETS:
+    if value.get("subset") not in list(SUBSETS):  # a list has no hash
         raise RowError(f"subset is unknown, got {value.get('subset')!r}; use one of {list(SUBSETS)}")
     if not isinstance(value.get("recipe_type", ""), str):
         raise RowError(f"recipe_type must be text, got {value['recipe_type']!r}; quote it")

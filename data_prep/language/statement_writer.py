@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..errors import RowError
 from ..statements import Rewrite
 from .answers import Complete, LanguageModelError, ask, json_parser
 from .language_model import LanguageModel, LanguageModelConfig
@@ -31,7 +32,7 @@ def statement_writer(config: LanguageModelConfig) -> Rewrite:
 def rewriter(complete: Complete) -> Rewrite:
     """A `Rewrite` for `statements.statements` through a language model.
 
-    A pair the model never answers usably gets "", which the importer turns into a rejection of its question.
+    What the model never answers usably is a RowError with the reason: the importer rejects the question.
     """
 
     def rewrite(questions: list[tuple[str, str]]) -> list[str]:
@@ -40,8 +41,10 @@ def rewriter(complete: Complete) -> Rewrite:
         messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": text}]
         try:
             return ask(complete, messages, _parser(len(questions)))
-        except LanguageModelError:
-            return [""] * len(questions)
+        except LanguageModelError as error:
+            raise RowError(
+                f"statements: the language model wrote none, got {error}; ask again, or use the template"
+            ) from error
 
     return rewrite
 
