@@ -60,7 +60,7 @@ def times(ways: dict[str, Way], k: int, args: argparse.Namespace) -> tuple[dict[
     found: dict[str, list[float]] = {name: [] for name in asked}
 
     def turns() -> float:
-        for name, some in asked.items():
+        for name, some in [*asked.items()][:: (-1) ** len(found["each"])]:  # no side always comes first
             found[name].append(seconds_of(ways[name], some, args.device))
         return sum(seconds[-1] for seconds in found.values())
 
