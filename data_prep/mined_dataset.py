@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .card import write_card
+from .card_statistics import CardStatistics
 from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest, read_split, sha256_of, write_shards
 from .errors import ConfigError, RowError
-from .manifest import git_revision
+from .manifest import git_revision, versions
 from .mining import Mined, MiningConfig, Review, mine
 from .predicted import read_scores
 from .rows import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key
@@ -25,7 +27,9 @@ from .shortcut import ShortcutReport, claim_only_probe
 
 REVIEW = "review.jsonl"
 REJECTED = "rejected.jsonl"
-INHERITED = ("media", "rejected", "left_out", "merged_repeats", "sources", "seed", "config")
+LEFT_OUT = ("not_drawn", "too_certain", "unlabelled")
+"""Of the counts of mining, those of rows that did not come into train."""
+INHERITED = ("media", "rejected", "left_out", "merged_repeats", "leaks", "held_out", "sources", "seed", "config")
 """What the manifest says of the annotations and the build holds of a mined data set too; the rest is made anew."""
 
 
@@ -66,6 +70,7 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
         "media_in_several_splits": _media_in_several_splits(rows),
         **{key: parent[key] for key in INHERITED if key in parent},
         "git_revision": git_revision(),
+        "versions": versions(),
         "mining": {
             "config": dataclasses.asdict(config),
             "counts": mined.counts,
@@ -75,7 +80,9 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
             "parent": {"manifest_sha256": manifest_sha256, "shards": parent["shards"], "mining": parent.get("mining")},
         },
     }
-    return _write(output, data, mined, manifest)
+    statistics = CardStatistics()
+    statistics.add_many(rows)
+    return _write(output, data, mined, manifest, statistics)
 
 
 def mining_summary(manifest: dict[str, Any]) -> str:
@@ -142,7 +149,9 @@ def _stored(pairs: Sequence[Pair], root: Path) -> list[Pair]:
     return [dataclasses.replace(pair, evidence=tuple(map(relative, pair.evidence))) for pair in pairs]
 
 
-def _write(output: Path, data: Path, mined: Mined, manifest: dict[str, Any]) -> dict[str, Any]:
+def _write(
+    output: Path, data: Path, mined: Mined, manifest: dict[str, Any], statistics: CardStatistics
+) -> dict[str, Any]:
     """Write under a temporary name beside `output`, then rename: a data set is there whole or not at all."""
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(f"{output.name}.tmp-{os.getpid()}")
@@ -152,6 +161,8 @@ def _write(output: Path, data: Path, mined: Mined, manifest: dict[str, Any]) -> 
         if (data / REJECTED).is_file():
             shutil.copyfile(data / REJECTED, temporary / REJECTED)
         _write_review(temporary / REVIEW, mined.review)
+        if manifest.get("config", {}).get("card", True):
+            write_card(temporary, _on_card(manifest), statistics, manifest["mining"]["claim_only_probe"])
         text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
         (temporary / MANIFEST).write_text(text, encoding="utf-8")
         if output.exists():
@@ -164,6 +175,15 @@ def _write(output: Path, data: Path, mined: Mined, manifest: dict[str, Any]) -> 
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return json.loads(text)
+
+
+def _on_card(manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest as the card tells it: this run's own config, and what mining left out of train."""
+    mining = manifest["mining"]
+    left = {
+        f"by mining: {name.replace('_', ' ')}": mining["counts"][name] for name in LEFT_OUT if mining["counts"][name]
+    }
+    return {**manifest, "config": mining["config"], "left_out": {**manifest.get("left_out", {}), **left}}
 
 
 def _shards(directory: Path, data: Path, train: Sequence[Pair], parent: dict[str, Any]) -> dict[str, Any]:

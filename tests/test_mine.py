@@ -20,7 +20,9 @@ from proofreel.data_prep.rows import Image, Pair, VideoSegment
 from proofreel.eval.predictions import Prediction, write_predictions
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARES = "splits: {train: 0.5, validation: 0.2, calibration: 0.1, test: 0.2}\nnegatives: {swapped_per_claim: 3}"
+SHARES = (
+    "card: false\nsplits: {train: 0.5, validation: 0.2, calibration: 0.1, test: 0.2}\nnegatives: {swapped_per_claim: 3}"
+)
 
 
 @pytest.fixture
@@ -58,7 +60,9 @@ def config_of(data: Path, **mining) -> MineConfig:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "manifest.json"}
+    return {
+        path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.name != "manifest.json"
+    }
 
 
 def test_train_is_balanced_and_every_other_split_is_copied_byte_for_byte(data):
@@ -114,6 +118,21 @@ def test_predictions_of_the_verifier_itself_say_which_verifier_and_data_they_are
     assert said["predictions"]["source"]["verifier_fingerprint"] == "f" * 64
     assert said["scored_this_manifest"] is not warned
     assert ("another manifest" in capsys.readouterr().out) == warned
+
+
+def test_the_mined_data_set_has_a_card_of_its_own_unless_its_parent_has_none(data):
+    predict(data, lambda pair, n: 0.99 if n % 5 == 0 else 0.1)
+    output = Path(config_of(data).output)
+    mine_data_set(config_of(data))
+    assert not (output / "README.md").exists()
+    manifest = json.loads((data / "manifest.json").read_text())
+    manifest["config"]["card"] = True
+    (data / "manifest.json").write_text(json.dumps(manifest))
+    mined = mine_data_set(config_of(data))
+    card = (output / "README.md").read_text()
+    assert "# mined" in card
+    assert f"| by mining: too certain | {mined['mining']['counts']['too_certain']} |" in card
+    assert mined["versions"]["python"]
 
 
 def test_the_claim_only_probe_looks_at_what_mining_kept(data):

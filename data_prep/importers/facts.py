@@ -2,7 +2,8 @@
 
 The neutral format, a JSON list or JSON lines, is described in docs/formats.md. A conceptual fact (a semantic role and
 its value) becomes the sentence "<Role> is <value>." of DualFact, section 3; a contextual fact is a verb phrase and
-becomes a sentence by a capital and a full stop. The caption never becomes the claim's context: it would give the answer away.
+becomes a sentence by a capital and a full stop. The caption never becomes the claim's context: it would give the
+answer away.
 """
 
 from __future__ import annotations
