@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from tqdm import tqdm
@@ -132,11 +133,9 @@ def _evidence(spool: Spool, config: BuildConfig, split: Split, last: int) -> Wor
 
 def _claims(spool: Spool, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary) -> Work:
     def work(after: int) -> Iterator[tuple[Segment, _Made]]:
+        true_of, per_claim = _true_in_groups(spool), config.negatives.altered_per_claim
         for e, stored in _segments(spool, split, last, after):
-            true = _true_in_groups(spool, stored)
-            made, missing = altered_claims(
-                _pairs(stored), vocabulary, config.negatives.altered_per_claim, config.seed, true
-            )
+            made, missing = altered_claims(_pairs(stored), vocabulary, per_claim, config.seed, true_of(stored))
             yield (e, stored), _Made(made, Counter({"altered claims without a value": missing}))
 
     return work
@@ -147,7 +146,7 @@ def _by_model(
 ) -> Work:
     rules = config.negatives.by_model
 
-    def ask(item: tuple[Segment, set[str]]) -> tuple[list[Pair], list[Rejected]]:
+    def ask(item: tuple[Segment, Set[str]]) -> tuple[list[Pair], list[Rejected]]:
         (_, stored), true = item
         return altered_by_model(
             _pairs(stored),
@@ -160,7 +159,8 @@ def _by_model(
         )
 
     def work(after: int) -> Iterator[tuple[Segment, _Made]]:
-        asked, given = itertools.tee((s, _true_in_groups(spool, s[1])) for s in _segments(spool, split, last, after))
+        true_of = _true_in_groups(spool)
+        asked, given = itertools.tee((s, true_of(s[1])) for s in _segments(spool, split, last, after))
         for (segment, _), answer in zip(given, map_ordered(ask, asked, model.config.concurrency), strict=False):
             if isinstance(answer, BaseException):
                 first = segment[1][0].row
@@ -174,10 +174,12 @@ def _by_model(
     return work
 
 
-def _true_in_groups(spool: Spool, stored: Sequence[Stored]) -> set[str]:
-    """Normalised claims that hold anywhere in the groups of a segment's rows."""
-    true: set[str] = set()
-    for group in {s.row.pair.group for s in stored}:
-        claims = spool.db.execute("SELECT DISTINCT claim FROM rows WHERE grp = ? AND label = 'supported'", (group,))
-        true.update(normal_claim(claim) for (claim,) in claims)
-    return true
+def _true_in_groups(spool: Spool) -> Callable[[Sequence[Stored]], Set[str]]:
+    """A function: normalised claims that hold anywhere in the groups of a segment's rows. Remembers the last groups."""
+
+    @lru_cache(maxsize=1)  # segments of a group follow one another
+    def true_in(groups: frozenset[str]) -> Set[str]:
+        query = "SELECT DISTINCT claim FROM rows WHERE grp = ? AND label = 'supported'"
+        return {normal_claim(claim) for group in groups for (claim,) in spool.db.execute(query, (group,))}
+
+    return lambda stored: true_in(frozenset(s.row.pair.group for s in stored))

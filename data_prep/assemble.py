@@ -33,10 +33,11 @@ from .manifest import count_rejected, git_revision, media_in_several_splits, spo
 from .media_checks import check_media
 from .records import Rejected
 from .shards import write_spool
-from .sources import check_options, import_sources, source_digest, source_entries
+from .sources import annotation_files, check_options, import_sources, other_files, source_digest, source_entries
 from .spool import NOT_ASKED, Spool
 
 REJECTED = "rejected.jsonl"
+READ_BESIDE = (".json", ".jsonl", ".srt", ".vtt")
 SHOWN_REJECTED = 20
 
 
@@ -51,9 +52,10 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
     check_options(config)
     output = Path(config.output)
     _check_output(output)
-    digests = {path: source_digest(Path(path)) for source in config.sources for path in source.paths}
+    digests = {path: source_digest(Path(path)) for path in annotation_files(config)}
+    others = {path: source_digest(Path(path), READ_BESIDE) for path in other_files(config)}
     with _workplace(output) as folder:
-        spool = Spool(folder / "rows.sqlite", _digest(config, digests))
+        spool = Spool(folder / "rows.sqlite", _digest(config, digests | others))
         try:
             said = _stages(spool, config, skip_invalid)
             shards = write_spool(spool, folder, config.rows_per_shard)
@@ -67,6 +69,7 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
                 **said,
                 "media_in_several_splits": media_in_several_splits(spool),
                 "sources": source_entries(spool, config, digests),
+                "other_files": others,
                 "seed": config.seed,
                 "config": dataclasses.asdict(config),
                 "git_revision": git_revision(),
@@ -118,8 +121,8 @@ def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, 
 
 
 def _digest(config: BuildConfig, digests: dict[str, str]) -> str:
-    """Equal for builds that would do the same: config, bytes of the sources, code."""
-    what = [dataclasses.asdict(config), digests, SCHEMA_VERSION, git_revision()]
+    """Equal for builds that would do the same: config, bytes of all files read, code and libraries."""
+    what = [dataclasses.asdict(config), digests, source_digest(Path(__file__).parent, (".py", ".yaml")), versions()]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
@@ -159,8 +162,12 @@ def _check_output(output: Path) -> None:
 def _workplace(output: Path) -> Iterator[Path]:
     """The build's working folder, ours alone while we hold its lock; removed unless the build was cut off."""
     folder = output.with_name(f"{output.name}.building")
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"output: nothing can be written beside it, got {error}; name another folder") from None
+    with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,60 +16,63 @@ from tqdm import tqdm
 from .build_config import ProbingConfig
 from .checks import refuse
 from .media import MediaInfo, check_segment
-from .probing import ImageInfo, Kind, MediaFile, media_rows, outside_root, probe_all
+from .probing import ImageInfo, Kind, MediaFile, media_rows, outside_root, probe_each
 from .records import kind_of
 from .rows import Image, VideoSegment, evidence_from_dict, media_path
 from .spool import Spool, Stored
 
-_BATCH = 256
-_USED = "m.e IN (SELECT e FROM rows WHERE out = 0)"
+_COMMIT_EVERY_S = 2.0
+_USED = "EXISTS (SELECT 1 FROM rows r WHERE r.e = m.e AND r.out = 0)"
 _KIND = "json_extract(m.part, '$.kind')"
+_PATHS = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND {_USED}"
 
 
 def check_media(spool: Spool, media_root: Path, rules: ProbingConfig) -> dict[str, Any]:
     """Reject every row whose media is missing, unreadable, outside the root, marked absent, or does not hold its span.
+
+    Files that can be read are kept as they are found; a build that was killed looks again only at the others.
 
     Returns:
         Tables of what the files are (`media_rows`), for the data set card.
     """
     kinds: tuple[Kind, ...] = ("video", "image")
     for kind in kinds:
-        new = "path NOT IN (SELECT path FROM files)"  # a build that was killed has seen some
-        query = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND {_USED} AND {new} ORDER BY path"
-        paths = [path for (path,) in spool.db.execute(query, (kind,))]
-        with tqdm(total=len(paths), desc=f"probing {kind}s", unit="file", disable=not paths) as bar:
-            for start in range(0, len(paths), _BATCH):
-                found = _look(paths[start : start + _BATCH], media_root, kind, rules, bar)
-                for path, file in found.items():
-                    _keep(spool, path, file, kind)
-                spool.commit()
+        bad = _look_at_new(spool, media_root, kind, rules)
+        for (path,) in spool.db.execute(f"{_PATHS} ORDER BY path", (kind,)).fetchall():
+            file = bad.get(path) or _file_of(spool.value("SELECT json FROM files WHERE path = ?", (path,)))
+            refuse(spool, _complaints(spool, path, file, kind))
     return media_rows(_file_of(text) for (text,) in spool.db.execute("SELECT json FROM files ORDER BY path"))
 
 
-def _look(paths: list[str], media_root: Path, kind: Kind, rules: ProbingConfig, bar: Any) -> dict[str, MediaFile | str]:
-    """What each file is, or the message that says why it cannot be used."""
-    bad: dict[str, MediaFile | str] = {}
-    for path in paths:
+def _look_at_new(spool: Spool, media_root: Path, kind: Kind, rules: ProbingConfig) -> dict[str, str]:
+    """Open the files that were not yet; those that can be used are kept, for the others: why they cannot."""
+    bad: dict[str, str] = {}
+    good: list[str] = []
+    for (path,) in spool.db.execute(f"{_PATHS} AND path NOT IN (SELECT path FROM files) ORDER BY path", (kind,)):
         if rules.outside_root == "refuse" and (message := outside_root(path, media_root)) is not None:
             bad[path] = message
         elif not (file := media_path(path, media_root)).exists():
             bad[path] = f"{file}: media file is missing, got no such file; see media_root"
-    bar.update(len(bad))
-    good = [path for path in paths if path not in bad]
-    read = probe_all(good, media_root, kind, rules.workers, rules.timeout_s, rules.decode, progress=bar.update)
-    return {**bad, **read}
-
-
-def _keep(spool: Spool, path: str, file: MediaFile | str, kind: Kind) -> None:
-    if isinstance(file, MediaFile):
+        else:
+            good.append(path)
+    found = probe_each(good, media_root, kind, rules.workers, rules.timeout_s, rules.decode)
+    committed = time.monotonic()
+    for path, file in tqdm(found, desc=f"probing {kind}s", total=len(good), unit="file", disable=not good):
+        if isinstance(file, str):
+            bad[path] = file
+            continue
         duration_s = file.info.duration_s if isinstance(file.info, MediaInfo) else None
         values = (path, file.sha256, duration_s, json.dumps(dataclasses.asdict(file)))
-        spool.db.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", values)
-    refuse(spool, list(_complaints(spool, path, file, kind)))
+        spool.db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", values)
+        if time.monotonic() - committed > _COMMIT_EVERY_S:
+            spool.commit()
+            committed = time.monotonic()
+    spool.commit()
+    return bad
 
 
 def _file_of(text: str) -> MediaFile:
-    """The file that `_keep` stored."""
+    """The file that `_look_at_new` stored."""
     value = json.loads(text)
     kind = MediaInfo if "codec" in value["info"] else ImageInfo
     return MediaFile(kind(**value["info"]), value["n_bytes"], value["sha256"])
@@ -92,3 +96,6 @@ def _problems(part: VideoSegment | Image, file: MediaFile | str) -> Iterator[tup
         yield "media is marked absent", message
     elif isinstance(part, VideoSegment) and isinstance(file.info, MediaInfo):
         yield from ((kind_of(message), message) for message in check_segment(part, file.info))
+    elif isinstance(part, Image) and isinstance(file.info, MediaInfo):
+        message = f"{part.path}: not an image, got a video ({file.info.codec}); give a span of it as video evidence"
+        yield "media is unreadable", message

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import av.error
 import numpy as np
@@ -60,34 +60,42 @@ def probe_all(
     workers: int | None = None,
     timeout_s: float = TIMEOUT_S,
     decode: bool = False,
-    progress: Callable[[int], Any] | None = None,
 ) -> dict[str, MediaFile | str]:
-    """What each file is, or why it cannot be used.
+    """What each file is, or why it cannot be used: the outcomes of `probe_each`, in the order of `paths`."""
+    distinct = list(dict.fromkeys(paths))
+    found: dict[str, MediaFile | str] = dict.fromkeys(distinct, "")
+    found.update(probe_each(distinct, media_root, kind, workers, timeout_s, decode))
+    return found
+
+
+def probe_each(
+    paths: Sequence[str],
+    media_root: str | Path | None,
+    kind: Kind = "video",
+    workers: int | None = None,
+    timeout_s: float = TIMEOUT_S,
+    decode: bool = False,
+) -> Iterator[tuple[str, MediaFile | str]]:
+    """Look at each file: (path, what it is or why it cannot be used), as they are ready.
 
     A video must decode its first frame and hold the packets that its header promises; an image is decoded whole. Damage
     in the middle of a video is found only with `decode`.
 
     Args:
-        paths: as the rows name them; repeats are looked at once.
+        paths: as the rows name them, each once.
         kind: what the files are used as: an image given as a video is an error, and the other way round.
         workers: child processes; as many as there are processors if None.
         timeout_s: seconds a file may take, hashing included.
         decode: decode every frame of every video: one processor does about 15 s of 720p video in a second.
-        progress: called with 1 after every file.
 
-    Returns:
-        In the order of `paths`: a `MediaFile`, or a message that names the file and the remedy.
+    Yields:
+        The path with a `MediaFile`, or with a message that names the file and the remedy.
     """
-    distinct = list(dict.fromkeys(paths))
-    found: dict[str, MediaFile | str] = dict.fromkeys(distinct, "")
-    workers = min(workers or os.cpu_count() or 1, max(1, len(distinct)))
+    workers = min(workers or os.cpu_count() or 1, max(1, len(paths)))
     look = partial(look_at, media_root=media_root, kind=kind, decode=decode)
     named = partial(_name, media_root=media_root)
-    for outcome in run_guarded(look, distinct, workers, timeout_s, named):
-        found[distinct[outcome.index]] = outcome.error or outcome.value or ""
-        if progress is not None:
-            progress(1)
-    return found
+    for outcome in run_guarded(look, paths, workers, timeout_s, named):
+        yield paths[outcome.index], outcome.error or outcome.value or ""
 
 
 def look_at(path: str, media_root: str | Path | None, kind: Kind, decode: bool = False) -> MediaFile:

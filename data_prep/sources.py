@@ -38,6 +38,7 @@ from .spool import Spool
 
 _BATCH = 10_000
 _CACHED_PLACES = 20_000
+_MOST_NAME_CHARS = 200
 
 
 def import_sources(spool: Spool, config: BuildConfig, root: Path) -> int:
@@ -70,11 +71,29 @@ def source_entries(spool: Spool, config: BuildConfig, digests: dict[str, str]) -
     return entries
 
 
-def source_digest(path: Path) -> str:
-    """SHA-256 of an annotation file; of a folder, over the names and digests of the files in it."""
+def annotation_files(config: BuildConfig) -> list[str]:
+    """Every annotation file a (resolved) config names."""
+    return [path for source in config.sources for path in source.paths]
+
+
+def other_files(config: BuildConfig) -> list[str]:
+    """Files and folders a (resolved) config names besides annotations: transcripts, durations, word groups, ..."""
+    beside = {
+        Path(path).parent / value
+        for source in config.sources
+        for path in source.paths
+        for value in source.options.values()
+        if isinstance(value, str) and 0 < len(value) < _MOST_NAME_CHARS
+    }
+    found = {str(path) for path in beside if path.exists()}
+    return sorted(found if config.negatives.word_groups is None else {*found, config.negatives.word_groups})
+
+
+def source_digest(path: Path, suffixes: tuple[str, ...] = ("",)) -> str:
+    """SHA-256 of a file; of a folder, over the names and digests of the files in it that end so."""
     if path.is_file():
         return sha256_of(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file())
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(suffixes))
     names = "".join(f"{file.relative_to(path).as_posix()} {sha256_of(file)}\n" for file in files)
     return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
 

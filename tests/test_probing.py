@@ -56,11 +56,9 @@ BAD_VIDEOS = {
 
 
 def test_every_file_gets_its_own_answer_in_the_order_asked(folder: Path) -> None:
-    done: list[int] = []
     names = [*BAD_VIDEOS, "good.mp4", "plain.avi", "good.mp4"]
-    found = probe_all(names, folder, workers=2, timeout_s=60, progress=done.append)
+    found = probe_all(names, folder, workers=2, timeout_s=60)
     assert list(found) == [*BAD_VIDEOS, "good.mp4", "plain.avi"]
-    assert sum(done) == len(found)
     for name, problem in BAD_VIDEOS.items():
         message = found[name]
         assert isinstance(message, str)

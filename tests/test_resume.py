@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from proofreel.data_prep import assemble
+from proofreel.data_prep.altered.word_groups import SHIPPED
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import BuildConfig, NegativesConfig, SourceConfig
-from proofreel.data_prep.dataset import read_manifest, read_split
+from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
 from proofreel.data_prep.errors import ConfigError
 from proofreel.data_prep.spool import Spool
 
@@ -147,3 +148,28 @@ def test_a_damaged_working_file_is_begun_anew(config):
     folder.mkdir()
     (folder / "rows.sqlite").write_bytes(os.urandom(5_000))
     assert build(config)["counts"]["all"]["groups"] == 300
+
+
+def test_changed_word_groups_begin_anew_and_are_in_the_manifest(config, tmp_path, monkeypatch):
+    words = tmp_path / "words.yaml"
+    words.write_text(SHIPPED.read_text(encoding="utf-8"), encoding="utf-8")
+    config = dataclasses.replace(config, negatives=dataclasses.replace(config.negatives, word_groups=str(words)))
+    with monkeypatch.context() as patch:
+        cut_off(patch, 3)
+        with pytest.raises(Cut):
+            build(config)
+    words.write_text(words.read_text(encoding="utf-8") + "\n# seen again\n", encoding="utf-8")
+    read = []
+    check = assemble.import_sources
+    monkeypatch.setattr(
+        assemble, "import_sources", lambda spool, *rest: read.append(spool._last) or check(spool, *rest)
+    )
+    manifest = build(config)
+    assert read == [0]
+    assert manifest["other_files"] == {str(words): sha256_of(words)}
+
+
+def test_an_output_that_cannot_be_written_is_an_error_of_the_config(config, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ConfigError, match=r"output: nothing can be written beside it, got .*; name another folder"):
+        build(dataclasses.replace(config, output=str(tmp_path / "file" / "out")))
