@@ -126,6 +126,8 @@ BROKEN: dict[str, tuple[str, Any, str]] = {
     "number only": ('the Object "pancake"', ["two pancakes"], "shares"),
     "other form": ('the Action "flipping"', ["measure"], "another form"),
     "gerund for a verb": ('the verb "flip"', ["measuring"], "another form"),
+    "action for an object": ('the Object "pancake"', ["peeling"], "is an action"),
+    "action for a tool": ('the Tool "spatula"', ["sawing"], "is an action"),
     "too long": ('the Object "pancake"', ["old brick from a red wall"], "longer than 4 words"),
     "too long a word": ('the Object "pancake"', ["b" * 5000], "longer"),
     "empty": ('the Object "pancake"', [" "], "must be a word"),

@@ -95,8 +95,17 @@ class ProposalChecker:
             yield f"new part is longer than {longest} words, got {part[:80]!r}; shorten it"
         if family(role) == "action" and part and _is_gerund(part) != _is_gerund(true):
             yield f"action has another form than the true one, got {part!r} for {true!r}; use the same form"
+        if family(role) != "action" and self._is_action(role, part):
+            yield f"new part is an action, got {part!r} for {true!r}; name something that fits there"
         if self.known_only and not self.vocabulary.knows(role, part):
             yield f"new part is no known {family(role)} of these data, got {part!r}; use a more usual one"
+
+    def _is_action(self, role: str, part: str) -> bool:
+        """Whether a part that should name a thing is one -ing form of a known action, and nowhere true in this role."""
+        kind, counts = family(role), self.vocabulary.counts
+        if len(part.split()) != 1 or not _is_gerund(part) or not self.vocabulary.groups.functions("Action", part):
+            return False
+        return not any((part,) in counts.get(place, ()) for place in (("family", kind), (kind,)))
 
 
 def _tidied(role: str, part: str, true: str) -> str:
