@@ -49,8 +49,8 @@ def prefix_split(
     if query.shape[2] == key.shape[2]:  # the prefix is in this call, not in a cache
         if prefix_len:
             # Pads stand after the prefix's own tokens, so causality hides them, whatever each row's length.
-            own = (t[:, :, :prefix_len] for t in (query, key, value))
-            parts.append(sdpa_attention_forward(module, *own, None, is_causal=True, **kwargs)[0])
+            q, k, v = (t[:, :, :prefix_len] for t in (query, key, value))
+            parts.append(sdpa_attention_forward(module, q, k, v, None, is_causal=True, **kwargs)[0])
         query = query[:, :, prefix_len:]
     if query.shape[2]:
         parts.append(sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)[0])

@@ -115,7 +115,7 @@ def _architecture(
     """The class to load a checkpoint with, what it takes beyond the usual arguments, and weights that may be absent."""
     if head is None:
         return Qwen2_5_VLForConditionalGeneration, {}, set()
-    config = Qwen2_5_VLConfig.from_pretrained(path)
+    config: Any = Qwen2_5_VLConfig.from_pretrained(path)
     stored = config.architectures == [Qwen2_5_VLForVerdicts.__name__]
     names = tuple(config.id2label[i] for i in sorted(config.id2label))
     if stored and names != head.labels:

@@ -40,7 +40,8 @@ class Qwen2_5_VLForVerdicts(Qwen2_5_VLForConditionalGeneration):  # noqa: N801 (
         """`start_CH` are the head's weights where the checkpoint has none; without it they are random."""
         super(Qwen2_5_VLForConditionalGeneration, self).__init__(config)  # all but the output layer
         self.model = Qwen2_5_VLModel(config)
-        self.score = torch.nn.Linear(config.text_config.hidden_size, config.num_labels, bias=False)
+        hidden: int = config.get_text_config().hidden_size  # type: ignore[attr-defined]
+        self.score = torch.nn.Linear(hidden, config.num_labels or len(TWO_LABELS), bias=False)
         self._start_CH = start_CH
         self.post_init()
 

@@ -2,6 +2,7 @@
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -36,9 +37,10 @@ def both(rows, heads, key_heads):
     prefix_len, tail_len = max(p for p, _ in rows), max(sum(c) for _, c in rows)
     block = blocks(rows, prefix_len, tail_len)
     qkv = [t.requires_grad_() for t in tensors(len(rows), prefix_len + tail_len, heads, key_heads)]
-    module = SimpleNamespace(num_key_value_groups=heads // key_heads, is_causal=True, training=False)
-    split = prefix_split(module, *qkv, claim_mask(block, prefix_len), prefix_len=prefix_len, scaling=0.3)[0]
-    dense = sdpa_attention_forward(module, *qkv, dense_mask(block), scaling=0.3)[0]
+    module: Any = SimpleNamespace(num_key_value_groups=heads // key_heads, is_causal=True, training=False)
+    q, k, v = qkv
+    split = prefix_split(module, q, k, v, claim_mask(block, prefix_len), prefix_len=prefix_len, scaling=0.3)[0]
+    dense = sdpa_attention_forward(module, q, k, v, dense_mask(block), scaling=0.3)[0]
     return split, dense, qkv, block
 
 
@@ -76,7 +78,7 @@ def test_gradients_equal_those_of_the_dense_mask_and_none_flow_to_or_from_pads(g
 def test_claims_after_a_cached_prefix_get_what_they_get_with_it():
     rows, prefix_len = [(9, [3, 4]), (4, [2])], 9
     split, _, (q, k, v), block = both(rows, 4, 2)
-    module = SimpleNamespace(num_key_value_groups=2, is_causal=True, training=False)
+    module: Any = SimpleNamespace(num_key_value_groups=2, is_causal=True, training=False)
     mask = claim_mask(block, prefix_len)
     alone = prefix_split(module, q[:, :, prefix_len:], k, v, mask, prefix_len=prefix_len, scaling=0.3)[0]
     assert torch.equal(alone, split[:, prefix_len:])
@@ -138,7 +140,7 @@ def test_saved_checkpoints_do_not_name_it_and_load_anywhere(model, tmp_path):
     saved = json.loads((tmp_path / "config.json").read_text())
     assert "attn" not in json.dumps(saved)
     assert saved["architectures"] == ["Qwen2_5_VLForConditionalGeneration"]
-    other = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path)
+    other: Any = Qwen2_5_VLForConditionalGeneration.from_pretrained(tmp_path)
     assert other.config.text_config._attn_implementation == "sdpa"
 
 
@@ -146,6 +148,6 @@ def test_saved_checkpoints_do_not_name_it_and_load_anywhere(model, tmp_path):
 def test_it_is_set_however_the_weights_are_loaded(tiny_base, how):
     nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
     options = {"device_map": {"": "cpu"}, "quantization_config": nf4 if how == "quantised" else None}
-    model = load_backbone(tiny_base, **options)
+    model: Any = load_backbone(tiny_base, **options)
     assert model.config.text_config._attn_implementation == PREFIX_SPLIT
     assert model.model.language_model.layers[0].self_attn.config._attn_implementation == PREFIX_SPLIT

@@ -1,6 +1,7 @@
 """The two readouts: what a margin is, where a head starts from, and that what was trained is what is loaded."""
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -24,9 +25,14 @@ from proofreel.models.verdict import margins
 CLAIMS = ["Object is red ball.", "Action is moving left.", "No."]
 
 
+def load(path, **options) -> Any:
+    """The backbone; untyped, for its parts are not declared by transformers."""
+    return load_backbone(path, **options)
+
+
 @pytest.fixture(scope="module")
 def encoder(tiny_base, small_sampling):
-    return Encoder(load_processor(tiny_base), vision_layout(load_backbone(tiny_base).config), Prompt(), small_sampling)
+    return Encoder(load_processor(tiny_base), vision_layout(load(tiny_base).config), Prompt(), small_sampling)
 
 
 @pytest.fixture(scope="module")
@@ -71,39 +77,39 @@ def test_labels_in_an_order_a_margin_would_misread_are_refused(labels):
 
 def test_a_head_that_does_not_fit_the_model_is_refused(tiny_base, encoder, evidence):
     with pytest.raises(ModelInputError, match="load the backbone with this head"):
-        margins_of(load_backbone(tiny_base), encoder, evidence, Head(TWO_LABELS))
+        margins_of(load(tiny_base), encoder, evidence, Head(TWO_LABELS))
 
 
 def test_a_head_of_two_labels_starts_as_the_next_token_verifier(tiny_base, encoder, words, evidence):
-    told = margins_of(load_backbone(tiny_base), encoder, evidence, NextToken(words))
-    scored = margins_of(load_backbone(tiny_base, head=Head(), words=words), encoder, evidence, Head())
+    told = margins_of(load(tiny_base), encoder, evidence, NextToken(words))
+    scored = margins_of(load(tiny_base, head=Head(), words=words), encoder, evidence, Head())
     assert torch.allclose(told, scored, atol=1e-6)
 
 
 def test_a_head_of_three_labels_starts_log_two_below_and_tells_its_labels_apart(tiny_base, encoder, words, evidence):
     head = Head(THREE_LABELS)
-    model = load_backbone(tiny_base, head=head, words=words)
-    told = margins_of(load_backbone(tiny_base), encoder, evidence, NextToken(words))
+    model = load(tiny_base, head=head, words=words)
+    told = margins_of(load(tiny_base), encoder, evidence, NextToken(words))
     assert torch.allclose(margins_of(model, encoder, evidence, head), told - torch.tensor(2.0).log(), atol=1e-3)
     supported, refuted, not_enough = model.score.weight
-    assert torch.allclose((refuted + not_enough) / 2, load_backbone(tiny_base).lm_head.weight[words.refuted_id])
+    assert torch.allclose((refuted + not_enough) / 2, load(tiny_base).lm_head.weight[words.refuted_id])
     assert torch.norm(supported - refuted) > torch.norm(supported - not_enough)
 
 
 def test_without_words_a_head_starts_at_random(tiny_base, words):
     torch.manual_seed(0)
-    model = load_backbone(tiny_base, head=Head())
+    model = load(tiny_base, head=Head())
     assert model.score.weight.std() > 0
-    assert not torch.equal(model.score.weight, load_backbone(tiny_base, head=Head(), words=words).score.weight)
+    assert not torch.equal(model.score.weight, load(tiny_base, head=Head(), words=words).score.weight)
 
 
 def test_the_start_is_read_from_the_embeddings_where_the_output_layer_is_tied_to_them(tiny_base, words, tmp_path):
-    model = load_backbone(tiny_base)
+    model = load(tiny_base)
     model.config.tie_word_embeddings = model.config.text_config.tie_word_embeddings = True
     model.tie_weights()
     model.save_pretrained(tmp_path)
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
-    head = load_backbone(tmp_path, head=Head(), words=words)
+    head = load(tmp_path, head=Head(), words=words)
     expected = model.get_input_embeddings().weight[[words.supported_id, words.refuted_id]]
     assert torch.equal(head.score.weight, expected)
     assert head.get_input_embeddings().weight.shape[0] > 2  # and nothing was tied to the head
@@ -111,9 +117,9 @@ def test_the_start_is_read_from_the_embeddings_where_the_output_layer_is_tied_to
 
 @pytest.mark.parametrize("labels", [TWO_LABELS, THREE_LABELS])
 def test_a_full_model_with_its_head_is_loaded_as_it_was_saved(tiny_base, encoder, evidence, tmp_path, labels):
-    model = load_backbone(tiny_base, head=Head(labels))
+    model = load(tiny_base, head=Head(labels))
     model.save_pretrained(tmp_path)
-    again = load_backbone(tmp_path, head=Head(labels))
+    again = load(tmp_path, head=Head(labels))
     assert torch.equal(*(margins_of(m, encoder, evidence, Head(labels)) for m in (model, again)))
     saved = json.loads((tmp_path / "config.json").read_text())
     assert list(saved["id2label"].values()) == list(labels)
@@ -124,27 +130,27 @@ def test_a_full_model_with_its_head_is_loaded_as_it_was_saved(tiny_base, encoder
 
 @pytest.mark.parametrize("head", [None, Head(TWO_LABELS)])
 def test_a_checkpoint_with_another_head_is_refused(tiny_base, tmp_path, head):
-    load_backbone(tiny_base, head=Head(THREE_LABELS)).save_pretrained(tmp_path)
+    load(tiny_base, head=Head(THREE_LABELS)).save_pretrained(tmp_path)
     with pytest.raises(DirectoryError, match="its head has the labels" if head else "weights do not fit"):
-        load_backbone(tmp_path, head=head)
+        load(tmp_path, head=head)
 
 
 def test_a_head_lost_from_its_checkpoint_is_not_made_up(tiny_base, tmp_path, words):
     from safetensors.torch import save_file
 
-    load_backbone(tiny_base, head=Head()).save_pretrained(tmp_path)
+    load(tiny_base, head=Head()).save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     weights.pop("score.weight")
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(DirectoryError, match=r"score\.weight"):
-        load_backbone(tmp_path, head=Head(), words=words)
+        load(tmp_path, head=Head(), words=words)
 
 
 @pytest.mark.parametrize("task_type", [None, "CAUSAL_LM"])
 def test_an_adapter_carries_the_trained_head(tiny_base, encoder, words, evidence, tmp_path, task_type):
     head = Head(THREE_LABELS)
     config = LoraConfig(r=2, init_lora_weights=False, task_type=task_type)
-    model = attach_lora(load_backbone(tiny_base, head=head, words=words), config)
+    model = attach_lora(load(tiny_base, head=head, words=words), config)
     counts = trainable_summary(model)
     assert counts["score"] == 3 * 64
     assert counts["visual"] == 0
@@ -152,20 +158,18 @@ def test_an_adapter_carries_the_trained_head(tiny_base, encoder, words, evidence
         model.base_model.model.score.weight.add_(1.0 * torch.randn(3, 64))
     model.save_pretrained(tmp_path)
     assert any("score" in name for name in load_file(tmp_path / "adapter_model.safetensors"))
-    again = PeftModel.from_pretrained(load_backbone(tiny_base, head=head), str(tmp_path), autocast_adapter_dtype=False)
+    again = PeftModel.from_pretrained(load(tiny_base, head=head), str(tmp_path), autocast_adapter_dtype=False)
     found = [margins_of(m, encoder, evidence, head) for m in (model, again)]
     assert torch.equal(*found)
-    assert not torch.allclose(
-        found[0], margins_of(load_backbone(tiny_base, head=head, words=words), encoder, evidence, head)
-    )
+    assert not torch.allclose(found[0], margins_of(load(tiny_base, head=head, words=words), encoder, evidence, head))
 
 
 def test_quantisation_leaves_the_head_as_it_is(tiny_base, encoder, words, evidence):
     nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
-    model = load_backbone(tiny_base, quantization_config=nf4, head=Head(), words=words)
+    model = load(tiny_base, quantization_config=nf4, head=Head(), words=words)
     assert isinstance(model, Qwen2_5_VLForVerdicts)
     assert type(model.score) is torch.nn.Linear
-    assert torch.equal(model.score.weight, load_backbone(tiny_base, head=Head(), words=words).score.weight)
+    assert torch.equal(model.score.weight, load(tiny_base, head=Head(), words=words).score.weight)
     packed = margins_of(model, encoder, evidence, Head())
     with torch.no_grad():
         alone = plain_margins(model, evidence, [encoder.claim_ids(c) for c in CLAIMS], Head())
@@ -173,7 +177,7 @@ def test_quantisation_leaves_the_head_as_it_is(tiny_base, encoder, words, eviden
 
 
 def test_logits_exist_at_kept_positions_only(tiny_base, encoder, evidence):
-    model = load_backbone(tiny_base, head=Head(THREE_LABELS))
+    model = load(tiny_base, head=Head(THREE_LABELS))
     shapes = []
     model.score.register_forward_hook(lambda _, args, out: shapes.append((args[0].shape, out.shape)))
     margins_of(model, encoder, evidence, Head(THREE_LABELS))
