@@ -10,6 +10,7 @@ docs/data.md describes the formats and every key.
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         manifest = build(config, skip_invalid=arguments.skip_invalid)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 1
+    except (OSError, sqlite3.OperationalError) as error:  # a full disk above all
+        print(f"error: the build stopped, got {error}; free the disk and start it again: it goes on", file=sys.stderr)
         return 1
     print(summary(manifest, Path(manifest["config"]["output"])))
     return 0

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,7 +52,7 @@ def _look_at_new(spool: Spool, media_root: Path, kind: Kind, rules: ProbingConfi
     for (path,) in spool.db.execute(f"{_PATHS} AND path NOT IN (SELECT path FROM files) ORDER BY path", (kind,)):
         if rules.outside_root == "refuse" and (message := outside_root(path, media_root)) is not None:
             bad[path] = message
-        elif not (file := media_path(path, media_root)).exists():
+        elif not os.path.exists(file := media_path(path, media_root)):  # a path that is too long does not exist
             bad[path] = f"{file}: media file is missing, got no such file; see media_root"
         else:
             good.append(path)

@@ -65,10 +65,13 @@ def swap_targets(
     keys, groups, n_segments = segments.keys, segments.groups, len(segments.keys)
     chosen: list[tuple[int, int]] = []
     wanted = 0
+    none_left = False
     for index, row in enumerate(same):
         if not row.supported:
             continue
         wanted += per_claim
+        if none_left:  # all segments were looked at for an earlier row, and none is given back
+            continue
         start, found = int(rank(seed, "swap", row.id)[:16], 16) % n_segments, 0
         for number in itertools.chain(range(start, n_segments), range(start)):
             if found == per_claim:
@@ -77,6 +80,7 @@ def swap_targets(
                 taken.add(keys[number])
                 chosen.append((index, number))
                 found += 1
+        none_left = found < per_claim
     return chosen, wanted - len(chosen)
 
 

@@ -68,6 +68,11 @@ ROWS: dict[str, tuple[bytes, str]] = {
     "start beyond the end": (changed(start_s=5.0, end_s=None), "start_s is past the end of the video"),
     "end beyond the end": (changed(end_s=60.0), "end_s is past the end of the video"),
     "missing media": (changed(path="gone.mp4"), "media file is missing"),
+    "path too long": (changed(path="x" * 5_000 + ".mp4"), "media file is missing"),
+    "video as image too": (
+        lines(json.dumps(row("x", evidence=[{"kind": "image", "path": "v.mp4"}])).encode()),
+        "media is unreadable",
+    ),
     "empty media": (changed(path="empty.mp4"), "media is unreadable"),
     "damaged media": (changed(path="damaged.mp4"), "media is unreadable"),
     "image as video": (changed(path="picture.mp4"), "media is unreadable"),
