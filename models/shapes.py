@@ -1,0 +1,155 @@
+"""Shapes of the published checkpoints, without their weights: configurations, networks on the meta device, counts.
+
+What a preset would do to a 72B can be checked in a second, where its weights would need a cluster. The numbers are
+those of each checkpoint's own config.json on the Hugging Face hub (Qwen/<name>); most are also in table 1 of the
+Qwen2.5-VL report (arXiv 2502.13923), which gives 3456 as the vision tower's MLP where the 3B and the 7B were released
+with 3420. A network built from them has as many parameters, to the last one, as the hub counts in the checkpoint's
+files (tests/test_shapes.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import (
+    PreTrainedModel,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from ..data_prep.errors import ConfigError
+
+# hidden, layers, heads, key heads, MLP, vocabulary, tied embeddings, MLP of the vision tower (None: text only).
+_PUBLISHED: dict[str, tuple[int, int, int, int, int, int, bool, int | None]] = {
+    "Qwen2.5-VL-3B-Instruct": (2048, 36, 16, 2, 11008, 151_936, True, 3420),
+    "Qwen2.5-VL-7B-Instruct": (3584, 28, 28, 4, 18944, 152_064, False, 3420),
+    "Qwen2.5-VL-72B-Instruct": (8192, 80, 64, 8, 29568, 152_064, False, 3456),
+    "Qwen2.5-7B-Instruct": (3584, 28, 28, 4, 18944, 152_064, False, None),
+}
+PUBLISHED = tuple(_PUBLISHED)
+
+ROPE_THETA = 1_000_000.0
+MROPE_SECTION = (16, 24, 24)  # of half a head: t, h, w
+
+
+def published_config(name: str) -> Qwen2_5_VLConfig | Qwen2Config:
+    """The configuration of a published checkpoint, by its name with or without "Qwen/".
+
+    Raises:
+        ConfigError: a checkpoint whose shape is not written down here.
+    """
+    name = name.removeprefix("Qwen/")
+    if name not in _PUBLISHED:
+        raise ConfigError(f"shapes: unknown checkpoint, got {name!r}; known are {PUBLISHED}")
+    hidden, layers, heads, key_heads, mlp, vocabulary, tied, vision_mlp = _PUBLISHED[name]
+    text = {
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_heads,
+        "intermediate_size": mlp,
+        "vocab_size": vocabulary,
+        "rms_norm_eps": 1e-6,
+    }
+    rope = {"rope_type": "default", "rope_theta": ROPE_THETA}
+    if vision_mlp is None:
+        return Qwen2Config(**text, rope_parameters=rope, tie_word_embeddings=tied)
+    return Qwen2_5_VLConfig(
+        text_config={**text, "rope_parameters": {**rope, "mrope_section": list(MROPE_SECTION)}},
+        vision_config=_vision(vision_mlp, hidden),
+        tie_word_embeddings=tied,
+    )
+
+
+def _vision(mlp: int, out: int) -> dict[str, Any]:
+    """The vision tower, which is alike in all sizes but for its MLP and for what it hands on."""
+    return {
+        "depth": 32,
+        "hidden_size": 1280,
+        "intermediate_size": mlp,
+        "num_heads": 16,
+        "out_hidden_size": out,
+        "patch_size": 14,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "tokens_per_second": 2,
+        "window_size": 112,
+        "fullatt_block_indexes": [7, 15, 23, 31],
+    }
+
+
+def meta_model(config: Qwen2_5_VLConfig | Qwen2Config) -> PreTrainedModel:
+    """The network of a configuration on the meta device: every module and name of the real one, and no weights."""
+    kind: Any = Qwen2ForCausalLM if isinstance(config, Qwen2Config) else Qwen2_5_VLForConditionalGeneration
+    with torch.device("meta"):
+        return kind(config)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """How many parameters a network has, part by part; from its configuration alone.
+
+    `linears` are the matrices of the decoder layers' linear layers, which adapters and quantisation are about; `rest`
+    is what is left of the language model: biases and norms.
+    """
+
+    embeddings: int
+    lm_head: int  # 0 where it is tied to the embeddings
+    linears: int
+    rest: int
+    vision: int  # tower and merger
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.embeddings + self.lm_head + self.linears + self.rest + self.vision
+
+    @classmethod
+    def of(cls, config: Any) -> Parameters:
+        """Of a Qwen2.5-VL or Qwen2.5 configuration."""
+        text = config.get_text_config()
+        keys = text.hidden_size // text.num_attention_heads * text.num_key_value_heads
+        per_layer = text.hidden_size + 2 * keys + 2 * text.hidden_size  # biases of q, k, v; two norms
+        words = text.vocab_size * text.hidden_size
+        vision = getattr(config, "vision_config", None)
+        return cls(
+            embeddings=words,
+            lm_head=0 if config.tie_word_embeddings else words,
+            linears=text.num_hidden_layers * sum(i * o for i, o in language_linears(text)),
+            rest=text.num_hidden_layers * per_layer + text.hidden_size,
+            vision=0 if vision is None else _vision_parameters(vision),
+        )
+
+
+def language_linears(text: Any) -> list[tuple[int, int]]:
+    """(inputs, outputs) of the linear layers of one decoder layer: q, k, v, o, gate, up, down."""
+    hidden, mlp = text.hidden_size, text.intermediate_size
+    keys = hidden // text.num_attention_heads * text.num_key_value_heads
+    return [
+        (hidden, hidden),
+        (hidden, keys),
+        (hidden, keys),
+        (hidden, hidden),
+        (hidden, mlp),
+        (hidden, mlp),
+        (mlp, hidden),
+    ]
+
+
+def lora_parameters(text: Any, rank: int) -> int:
+    """Of adapters of this rank on every linear layer of the language model: rank x (inputs + outputs) each."""
+    return text.num_hidden_layers * rank * sum(i + o for i, o in language_linears(text))
+
+
+def _vision_parameters(vision: Any) -> int:
+    hidden, mlp = vision.hidden_size, vision.intermediate_size
+    merged = hidden * vision.spatial_merge_size**2
+    attention = hidden * 3 * hidden + 3 * hidden + hidden * hidden + hidden
+    block = attention + 3 * hidden * mlp + 2 * mlp + hidden + 2 * hidden  # MLP with biases; two norms
+    merger = hidden + merged * merged + merged + merged * vision.out_hidden_size + vision.out_hidden_size
+    patches = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2 * hidden
+    return patches + vision.depth * block + merger

@@ -1,0 +1,146 @@
+"""Every preset against the true architecture, on the meta device: what trains, what is quantised, and what it takes."""
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from bitsandbytes.nn import Linear4bit
+from transformers.integrations.bitsandbytes import replace_with_bnb_linear
+from transformers.quantizers.quantizers_utils import should_convert_module
+from trl import get_peft_config, get_quantization_config
+
+from proofreel.models.backbone import UNQUANTISED_MODULES, attach_lora, trainable_summary
+from proofreel.models.shapes import meta_model, published_config
+from proofreel.train.arguments import parse
+from proofreel.train.memory import TEXT_TOKENS, Engine, Load, estimate_run
+
+CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+PRESETS = sorted(CONFIGS.glob("qwen25vl_*.yaml"))
+# The estimate is of tensors: what a card is sold as, less a tenth for all that is not ours on it.
+USABLE = 0.9
+
+LINEARS = {f"self_attn.{n}_proj" for n in "qkvo"} | {f"mlp.{n}_proj" for n in ("gate", "up", "down")}
+
+
+def header(path):
+    return "\n".join(line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+
+
+STATED = [path for path in PRESETS if "Expected memory" in header(path)]
+
+
+def each(paths):
+    return pytest.mark.parametrize("path", paths, ids=lambda p: p.stem)
+
+
+@functools.cache
+def shape(name):
+    return published_config(name)
+
+
+@pytest.fixture
+def read(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *_, **__: True)  # the machine they are meant for
+    return lambda path: parse(["--config", str(path), "--use_cpu", "true", "--output_dir", str(tmp_path)])
+
+
+def launched(path):
+    """The engine of the launch config that a preset names first."""
+    found = re.search(r"--config_file configs/(\w+\.yaml)", header(path))
+    assert found is not None
+    launch = yaml.safe_load((CONFIGS / found[1]).read_text(encoding="utf-8"))
+    zero = launch.get("deepspeed_config")
+    if zero is None:
+        assert launch["distributed_type"] in ("NO", "MULTI_GPU")
+        return Engine(launch["num_processes"])
+    offloads = (zero[f"offload_{what}_device"] == "cpu" for what in ("optimizer", "param"))
+    return Engine(launch["num_processes"], zero["zero_stage"], True, *offloads)
+
+
+def test_the_presets_of_all_sizes_and_cards_are_there():
+    names = {path.stem.removeprefix("qwen25vl_") for path in PRESETS}
+    assert names >= {"3b_qlora", "3b_lora", "3b_zero2", "7b_qlora", "7b_lora", "7b_zero2", "72b_zero3"}
+
+
+@each(PRESETS)
+def test_adapters_hit_the_language_model_only_and_every_linear_layer_of_it(read, path):
+    _, _, model_config = read(path)
+    config = shape(model_config.model_name_or_path)
+    with torch.device("meta"):
+        model = attach_lora(meta_model(config), get_peft_config(model_config))
+    adapted = {name for name, module in model.named_modules() if hasattr(module, "base_layer")}
+    layers = range(config.text_config.num_hidden_layers)
+    prefix = "base_model.model.model.language_model.layers"
+    assert adapted == {f"{prefix}.{i}.{linear}" for i in layers for linear in LINEARS}
+
+    text, rank = config.text_config, model_config.lora_r
+    keys = text.hidden_size * text.num_key_value_heads // text.num_attention_heads
+    per_layer = 2 * (2 * text.hidden_size) + 2 * (text.hidden_size + keys)
+    per_layer += 3 * (text.hidden_size + text.intermediate_size)
+    counts = trainable_summary(model)
+    assert counts.pop("total") == sum(p.numel() for p in model.parameters())
+    assert {k: n for k, n in counts.items() if n} == {"language_model": rank * len(layers) * per_layer}
+
+
+@each(PRESETS)
+def test_only_linears_of_the_language_model_are_quantised(read, path):
+    _, _, model_config = read(path)
+    quantization = get_quantization_config(model_config)
+    if quantization is None:
+        assert not model_config.load_in_4bit
+        return
+    assert quantization.bnb_4bit_quant_type == "nf4"
+    assert quantization.bnb_4bit_use_double_quant
+    config = shape(model_config.model_name_or_path)
+    model = replace_with_bnb_linear(meta_model(config), list(UNQUANTISED_MODULES), quantization)
+    quantised = {name for name, module in model.named_modules() if isinstance(module, Linear4bit)}
+    layers = range(config.text_config.num_hidden_layers)
+    assert quantised == {f"model.language_model.layers.{i}.{linear}" for i in layers for linear in LINEARS}
+    assert type(model.lm_head) is torch.nn.Linear
+
+
+@each(PRESETS)
+def test_a_preset_runs_on_the_weights_whose_shape_is_known_and_does_not_adapt_tied_weights(read, path):
+    _, _, model_config = read(path)
+    config = shape(model_config.model_name_or_path)
+    assert config.tie_word_embeddings == ("-3B-" in model_config.model_name_or_path)
+    named = [*(model_config.lora_target_modules or ()), *(model_config.lora_modules_to_save or ())]
+    assert not {"lm_head", "embed_tokens"} & set(named)
+
+
+@each(STATED)
+def test_the_memory_a_preset_states_is_what_is_computed_and_fits_its_card(read, path):
+    arguments, training, model_config = read(path)
+    found = re.search(r"Expected memory: ([\d.]+) GiB per GPU, of an? (\d+) GB card", header(path))
+    assert found is not None
+    config = shape(model_config.model_name_or_path)
+    needed = estimate_run(config, arguments, training, model_config, launched(path))
+    assert found[1] == f"{needed.gib:.1f}", str(needed)
+    assert needed.gib < USABLE * int(found[2])
+
+
+@each(STATED)
+def test_the_longest_video_with_one_claim_is_within_max_tokens(read, path):
+    arguments, _, model_config = read(path)
+    load = Load.of(shape(model_config.model_name_or_path), arguments, 1)
+    visual = load.patches // 4
+    assert visual + 2 * TEXT_TOKENS <= arguments.max_tokens
+
+
+@each(PRESETS)
+def test_checkpointing_is_reentrant_where_weights_are_sharded_and_nothing_sharded_is_quantised(read, path):
+    _, training, model_config = read(path)
+    sharded = launched(path).stage >= 3
+    assert training.activation_checkpointing_kwargs == {"use_reentrant": sharded}
+    assert not (sharded and model_config.load_in_4bit)
+
+
+@pytest.mark.parametrize("skipped", [["visual", "lm_head"], ["model.vis"]])
+def test_names_that_do_not_start_at_a_module_would_quantise_the_tower(skipped):
+    assert should_convert_module("model.visual.blocks.0.attn.qkv", skipped)
+    assert not should_convert_module("model.visual.blocks.0.attn.qkv", UNQUANTISED_MODULES)
+    assert not should_convert_module("model.visual.merger.mlp.0", UNQUANTISED_MODULES)
+    assert not should_convert_module("score", UNQUANTISED_MODULES)

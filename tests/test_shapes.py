@@ -1,0 +1,94 @@
+"""Shapes of published checkpoints: as many parameters as the hub counts, part by part, and no weights anywhere."""
+
+import pytest
+import torch
+from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
+
+from proofreel.data_prep.errors import ConfigError
+from proofreel.models.backbone import vision_layout
+from proofreel.models.shapes import PUBLISHED, Parameters, lora_parameters, meta_model, published_config
+
+# Parameters in the safetensors files, as the model pages of the hub show them.
+ON_THE_HUB = {
+    "Qwen2.5-VL-3B-Instruct": 3_754_622_976,
+    "Qwen2.5-VL-7B-Instruct": 8_292_166_656,
+    "Qwen2.5-VL-72B-Instruct": 73_410_777_344,
+    "Qwen2.5-7B-Instruct": 7_615_616_512,
+}
+WITH_VISION = [name for name in PUBLISHED if "-VL-" in name]
+
+
+@pytest.fixture(scope="module")
+def networks():
+    return {name: meta_model(published_config(name)) for name in PUBLISHED}
+
+
+def test_every_published_shape_is_counted_on_the_hub():
+    assert set(PUBLISHED) == set(ON_THE_HUB)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_network_has_as_many_parameters_as_the_checkpoint(networks, name):
+    assert sum(p.numel() for p in networks[name].parameters()) == ON_THE_HUB[name]
+    assert {t.device.type for t in networks[name].state_dict().values()} == {"meta"}
+
+
+def part(name):
+    if "visual" in name:
+        return "vision"
+    if name.startswith("lm_head"):
+        return "lm_head"
+    if "embed_tokens" in name:
+        return "embeddings"
+    return "linears" if name.endswith("_proj.weight") else "rest"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_counted_from_the_configuration_part_by_part(networks, name):
+    counted = dict.fromkeys(("embeddings", "lm_head", "linears", "rest", "vision"), 0)
+    for key, parameter in networks[name].named_parameters():
+        counted[part(key)] += parameter.numel()
+    assert Parameters.of(networks[name].config) == Parameters(**counted)
+    assert Parameters(**counted).total == ON_THE_HUB[name]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_3b_ties_its_output_layer_to_its_embeddings_and_the_others_do_not(networks, name):
+    model = networks[name]
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert tied == ("3B" in name) == model.config.tie_word_embeddings
+    assert (Parameters.of(model.config).lm_head == 0) == tied
+
+
+def test_transformers_defaults_are_the_72b():
+    ours, default = published_config("Qwen2.5-VL-72B-Instruct").text_config, Qwen2_5_VLTextConfig()
+    for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "vocab_size"):
+        assert getattr(ours, key) == getattr(default, key)
+    assert ours.intermediate_size == default.intermediate_size
+
+
+@pytest.mark.parametrize("name", WITH_VISION)
+def test_rotary_sections_fill_half_a_head_and_time_runs_at_two_per_second(name):
+    config = published_config(name)
+    text = config.text_config
+    assert sum(text.rope_parameters["mrope_section"]) * 2 == text.hidden_size // text.num_attention_heads
+    assert vision_layout(config).tokens_per_second == 2.0
+    assert config.vision_config.out_hidden_size == text.hidden_size
+
+
+def test_adapters_of_the_7b_have_the_published_count():
+    # r=16 on all seven linears of 28 layers; adapters of 47,589,376 parameters are about: they hit the tower's MLPs too.
+    config = published_config("Qwen/Qwen2.5-VL-7B-Instruct")
+    assert lora_parameters(config.text_config, 16) == 40_370_176
+    vision = config.vision_config
+    by_suffix = 3 * vision.depth * 16 * (vision.hidden_size + vision.intermediate_size)
+    assert lora_parameters(config.text_config, 16) + by_suffix == 47_589_376
+
+
+def test_an_unknown_checkpoint_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"shapes: unknown checkpoint, got 'Qwen2.5-VL-8B'; known are .*3B"):
+        published_config("Qwen2.5-VL-8B")
+
+
+def test_reading_a_shape_takes_no_memory():
+    assert meta_model(published_config("Qwen2.5-7B-Instruct")).lm_head.weight.device == torch.device("meta")
