@@ -39,7 +39,16 @@ def test_it_opens_with_its_launch_line(path):
 @named("launch")
 def test_launch_configs_load(path):
     config = ClusterConfig.from_yaml_file(yaml_file=str(path))
-    assert config.num_machines == 1
+    if path.stem != "accelerate_machines":
+        assert config.num_machines == 1
+        return
+    # Started by hand on every machine: as many processes on each, and an address to meet at.
+    assert config.num_machines > 1
+    assert config.num_processes % config.num_machines == 0
+    assert config.deepspeed_config["deepspeed_multinode_launcher"] == "standard"
+    assert (config.machine_rank, config.main_process_port) == (0, 29500)
+    header = path.read_text(encoding="utf-8").split("compute_environment")[0]
+    assert "--machine_rank" in header and "--main_process_ip" in header
 
 
 @named("build")
