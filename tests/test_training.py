@@ -45,6 +45,11 @@ def train(tiny_base, colour_dataset, tmp_path):
     return go
 
 
+@pytest.fixture(scope="module")
+def encoder(tiny_base, small_sampling):
+    return Encoder(load_processor(tiny_base), vision_layout(load_backbone(tiny_base).config), Prompt(), small_sampling)
+
+
 def losses(folder):
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line]
@@ -263,9 +268,8 @@ def test_an_unlabelled_row_is_refused(train, colour_dataset, tmp_path):
         train(dataset=folder)
 
 
-def test_an_unreadable_video_names_its_row(colour_dataset, published):
+def test_an_unreadable_video_names_its_row(colour_dataset, encoder):
     pair = dataclasses.replace(read_split(colour_dataset, "train")[0], evidence=(VideoSegment("gone.mp4", 0, 1),))
-    encoder = Verifier.from_pretrained(published, device="cpu").encoder
     with pytest.raises(MediaError, match=pair.id):
         GroupDataset([pair], encoder, 4)[0]
 
@@ -315,9 +319,9 @@ def test_a_row_longer_than_the_budget_is_a_batch_of_its_own():
     assert sorted(map(sorted, batches_of(lengths, 8, 100, seed=0))) == [[0, 2], [1]]
 
 
-def test_groups_longer_than_the_token_budget_are_split_and_keep_their_order(colour_dataset, published):
+def test_groups_longer_than_the_token_budget_are_split_and_keep_their_order(colour_dataset, encoder):
     pairs = read_split(colour_dataset, "train") * 3
-    counts = TokenCounts(Verifier.from_pretrained(published, device="cpu").encoder)
+    counts = TokenCounts(encoder)
     budget = counts.prefix(pairs[0].evidence) + 2 * max(counts.claim(p) for p in pairs)
     groups = group_pairs(pairs, 100, budget, counts)
     assert len(groups) > len(group_pairs(pairs, 100))
@@ -331,9 +335,8 @@ def test_groups_longer_than_the_token_budget_are_split_and_keep_their_order(colo
     assert all(len(g) <= 2 for g in group_pairs(pairs, 2, 10**6, counts))  # and never more than claims_per_row
 
 
-def test_counted_lengths_are_those_of_the_packed_rows(colour_dataset, published):
-    encoder = Verifier.from_pretrained(published, device="cpu").encoder
-    rows = GroupDataset(read_split(colour_dataset, "train"), encoder, 3)
+def test_counted_lengths_are_those_of_the_packed_rows(eight_rows, encoder):
+    rows = GroupDataset(read_split(eight_rows, "train"), encoder, 3)
     counts = TokenCounts(encoder)
     for i in range(3):
         length, row = counts.row(rows.groups[i]), rows[i].row
