@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from transformers import (
+    PreTrainedConfig,
     PreTrainedModel,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
@@ -36,8 +37,8 @@ ROPE_THETA = 1_000_000.0
 MROPE_SECTION = (16, 24, 24)  # of half a head: t, h, w
 
 
-def published_config(name: str) -> Qwen2_5_VLConfig | Qwen2Config:
-    """The configuration of a published checkpoint, by its name with or without "Qwen/".
+def published_config(name: str) -> Any:
+    """The Qwen2_5_VLConfig or Qwen2Config of a published checkpoint, by its name with or without "Qwen/".
 
     Raises:
         ConfigError: a checkpoint whose shape is not written down here.
@@ -82,7 +83,7 @@ def _vision(mlp: int, out: int) -> dict[str, Any]:
     }
 
 
-def meta_model(config: Qwen2_5_VLConfig | Qwen2Config) -> PreTrainedModel:
+def meta_model(config: PreTrainedConfig) -> PreTrainedModel:
     """The network of a configuration on the meta device: every module and name of the real one, and no weights."""
     kind: Any = Qwen2ForCausalLM if isinstance(config, Qwen2Config) else Qwen2_5_VLForConditionalGeneration
     with torch.device("meta"):

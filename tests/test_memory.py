@@ -4,6 +4,7 @@ import contextlib
 import weakref
 from dataclasses import fields, replace
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -114,6 +115,7 @@ def test_adapters_of_a_published_run_come_out_with_the_logits_it_kept():
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_nf4_takes_what_bitsandbytes_stores(nested):
+    state: Any
     packed, state = quantize_4bit(torch.randn(1024, 1024), quant_type="nf4", compress_statistics=nested)
     stored = packed.nbytes + state.absmax.nbytes + (state.state2.absmax.nbytes if nested else 0)
     setting = replace(QLORA, double_quantised=nested)
@@ -178,10 +180,14 @@ class Ids:
         return 500 + len(text) % 10
 
 
+IDS: Any = Ids()
+WORDS: Any = SimpleNamespace(supported_id=1, refuted_id=2)
+
+
 def network(hidden, mlp, *, lora=True, checkpointing=False, layers=3):
     from transformers import Qwen2_5_VLForConditionalGeneration
 
-    config = tiny_config(Ids(), small(hidden, mlp, layers))
+    config = tiny_config(IDS, small(hidden, mlp, layers))
     torch.manual_seed(0)
     model = Qwen2_5_VLForConditionalGeneration(config).bfloat16()
     use_prefix_split(model)
@@ -206,14 +212,14 @@ def packed_rows(prefix, claims, length):
     }
 
 
-@pytest.mark.parametrize("hidden,mlp", [(128, 704), (256, 704), (256, 1408)])
+@pytest.mark.parametrize(("hidden", "mlp"), [(128, 704), (256, 704), (256, 1408)])
 @pytest.mark.parametrize("how", ["kept", "checkpointed", "full", "full checkpointed", "evaluated"])
 def test_a_real_step_takes_the_activations_that_are_estimated(hidden, mlp, how):
     lora, checkpointing, learning = "full" not in how, "checkpointed" in how, how != "evaluated"
     model, config = network(hidden, mlp, lora=lora, checkpointing=checkpointing)
     batch = packed_rows(500, 6, 40)
     tensors = [t for t in batch.values() if isinstance(t, torch.Tensor)]
-    readout = NextToken(SimpleNamespace(supported_id=1, refuted_id=2))
+    readout = NextToken(WORDS)
     with Live(*model.parameters(), *model.buffers(), *tensors) as live, torch.set_grad_enabled(learning):
         loss = margins(model, batch, readout, vision_layout(config)).sum()
         if learning:
@@ -228,12 +234,12 @@ def test_a_real_step_takes_the_activations_that_are_estimated(hidden, mlp, how):
     assert 0.9 < (found.activations + found.logits) / measured < 1.25
 
 
-@pytest.mark.parametrize("hidden,mlp", [(160, 428), (320, 428), (160, 1712)])
+@pytest.mark.parametrize(("hidden", "mlp"), [(160, 428), (320, 428), (160, 1712)])
 @pytest.mark.parametrize("trains", [False, True])
 def test_a_real_tower_takes_what_is_estimated(hidden, mlp, trains):
     from transformers import Qwen2_5_VLForConditionalGeneration
 
-    config = tiny_config(Ids(), small(64, 64, layers=1, vision_hidden=hidden, vision_mlp=mlp, depth=6))
+    config = tiny_config(IDS, small(64, 64, layers=1, vision_hidden=hidden, vision_mlp=mlp, depth=6))
     tower = Qwen2_5_VLForConditionalGeneration(config).bfloat16().model.visual.requires_grad_(trains)
     grid, pixels = torch.tensor([[4, 16, 16]]), torch.randn(1024, 1176)
     with Live(*tower.parameters(), *tower.buffers(), grid, pixels) as live:

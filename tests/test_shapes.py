@@ -77,7 +77,7 @@ def test_rotary_sections_fill_half_a_head_and_time_runs_at_two_per_second(name):
 
 
 def test_adapters_of_the_7b_have_the_published_count():
-    # r=16 on all seven linears of 28 layers; adapters of 47,589,376 parameters are about: they hit the tower's MLPs too.
+    # r=16, seven linears of 28 layers. Adapters of 47,589,376 parameters are about, too: those hit the tower's MLPs.
     config = published_config("Qwen/Qwen2.5-VL-7B-Instruct")
     assert lora_parameters(config.text_config, 16) == 40_370_176
     vision = config.vision_config
