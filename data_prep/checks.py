@@ -29,11 +29,15 @@ _SAME = f"claim_key = ? AND e = ? AND context IS ? AND {_ANNOTATOR} IS ?"
 def check_contents(rows: Sequence[Row]) -> tuple[list[Row], list[Rejected]]:
     """The rows that satisfy the row contract, and what is wrong with the others."""
     good, complaints = [], []
+    sound: Any = None  # the evidence of the last good row: the facts of one annotation share theirs
     for row in rows:
-        problems = [*problems_of(row.pair), *_storage_problems(row.pair)]
-        complaints.extend((row, kind_of(problem), problem) for problem in problems)
-        if not problems:
+        problems = problems_of(row.pair, evidence_checked=row.pair.evidence is sound)
+        problems.extend(_storage_problems(row.pair))
+        if problems:
+            complaints.extend((row, kind_of(problem), problem) for problem in problems)
+        else:
             good.append(row)
+            sound = row.pair.evidence
     return good, _per_annotation(complaints)
 
 

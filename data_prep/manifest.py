@@ -32,8 +32,8 @@ def spool_counts(spool: Spool, statistics: CardStatistics) -> dict[str, dict[str
             for name in columns:
                 mine[name][str(getattr(cell, name))] += rows
     groups = Counter(spool.split_of(statistics.group_rows))
-    segments = dict(spool.db.execute("SELECT split, COUNT(*) FROM temp.planned GROUP BY split"))
-    segments["all"] = spool.value("SELECT COUNT(DISTINCT e) FROM temp.planned")
+    segments = dict(spool.db.execute("SELECT split, COUNT(*) FROM planned GROUP BY split"))
+    segments["all"] = spool.value("SELECT COUNT(DISTINCT e) FROM planned")
     groups["all"] = len(statistics.group_rows)
     for part, mine in counts.items():
         sorted_ = {name: dict(sorted(mine[name].items())) for name in columns}
@@ -48,7 +48,7 @@ def count_rejected(rejected: Iterable[Rejected]) -> dict[str, int]:
 
 def media_in_several_splits(spool: Spool) -> list[str]:
     """Media files that different groups carried into different splits, where the rules allow it."""
-    query = """SELECT m.path FROM media m JOIN temp.planned p ON p.e = m.e
+    query = """SELECT m.path FROM media m JOIN planned p ON p.e = m.e
         GROUP BY m.path HAVING COUNT(DISTINCT p.split) > 1 ORDER BY m.path"""
     return [path for (path,) in spool.db.execute(query)]
 

@@ -170,13 +170,17 @@ class _Placer:
         self._folder = path.absolute().parent if config.media_root is None else root
         self._root = root
         self._placed: dict[tuple[Evidence, ...], tuple[Evidence, ...]] = {}
+        self._latest: tuple[Any, Any] = (None, None)
 
     def __call__(self, evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+        if evidence is self._latest[0]:
+            return self._latest[1]
         placed = self._placed.get(evidence)
         if placed is None:
             if len(self._placed) >= _CACHED_PLACES:
                 self._placed.clear()
             placed = self._placed[evidence] = tuple(self._place(part) for part in evidence)
+        self._latest = (evidence, placed)
         return placed
 
     def _place(self, part: Evidence) -> Evidence:

@@ -75,6 +75,7 @@ class Spool:
         self.db.executescript(_SCHEMA)
         self._files: dict[str, int] = {}
         self._known: dict[tuple[Evidence, ...], int] = {}
+        self._latest: tuple[Any, int] = (None, 0)
         self._meta: tuple[Any, str] = (None, "null")
         self._last = self.value("SELECT MAX(n) FROM rows") or 0
         self.note("digest", digest)
@@ -171,11 +172,14 @@ class Spool:
 
     def evidence_number(self, evidence: tuple[Evidence, ...]) -> int:
         """The number of a piece of evidence, stored if it is new."""
+        if evidence is self._latest[0]:
+            return self._latest[1]
         number = self._known.get(evidence)
         if number is None:
             if len(self._known) >= _CACHED_EVIDENCE:
                 self._known.clear()
             number = self._known[evidence] = self._store(evidence)
+        self._latest = (evidence, number)
         return number
 
     def _store(self, evidence: tuple[Evidence, ...]) -> int:

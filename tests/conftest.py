@@ -110,6 +110,7 @@ def colour_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = f"output: {folder}/data\nsources: [{{format: facts, path: {folder}/facts.json}}]\n"
     config += (
         "splits: {train: 0.5, validation: 0.125, calibration: 0.125, test: 0.25}\nnegatives: {swapped_per_claim: 0}\n"
+        "leaks: {media: allow}\n"  # clips of one colour are the same file
     )
     (folder / "build.yaml").write_text(config, encoding="utf-8")
     assert main(["--config", str(folder / "build.yaml")]) == 0
