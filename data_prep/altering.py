@@ -5,6 +5,7 @@ Each stretch of work is committed with the segment it ends at, so that a killed 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -169,7 +170,13 @@ def _by_model(
                 yield segment, _Made(rejected=[Rejected(first.file, first.line, first.record, kind, message, 0, False)])
             else:
                 pairs, rejected = answer
-                yield segment, _Made(pairs, Counter({"altered claims no model gave": len(rejected)}), rejected)
+                places = {s.row.pair.id: s.row for s in segment[1]}
+                placed = [
+                    dataclasses.replace(item, file=places[item.id].file, line=places[item.id].line)
+                    for item in rejected
+                    if item.id is not None
+                ]
+                yield segment, _Made(pairs, Counter({"altered claims no model gave": len(rejected)}), placed)
 
     return work
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from .dividing import divide
 from .errors import ConfigError, RowError
 from .language.language_model import LanguageModel
 from .making import make_negatives
-from .manifest import count_rejected, git_revision, media_in_several_splits, spool_counts, versions
+from .manifest import git_revision, media_in_several_splits, spool_counts, versions
 from .media_checks import check_media
 from .records import Rejected
 from .shards import write_spool
@@ -87,7 +88,8 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
 def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, Any]:
     """Everything up to the rows' being final; what the manifest says of it."""
     output, root = Path(config.output), media_root_of(config)
-    merged = import_sources(spool, config, root)
+    model = None if config.language_model is None else LanguageModel(config.language_model)
+    merged = import_sources(spool, config, root, model)
     if (merged_repeats := spool.progress("together")) is None:
         spool.index("rows_claim")
         merged_repeats = merged + check_together(spool)
@@ -97,21 +99,19 @@ def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, 
         spool.index("rows_evidence")
         spool.note("media", check_media(spool, root, config.probing) if config.media == "required" else {})
         spool.commit()
-    rejected = spool.rejected()
     total = spool.value("SELECT COUNT(*) FROM rows")
-    _stop_if_bad(rejected, total, output, skip_invalid)
+    _stop_if_bad(spool, total, output, skip_invalid)
     if (said := spool.progress("divided")) is None:
         not_asked = _take_out_unasked(spool, config)
         said = {"not_asked": not_asked, **divide(spool, config)}
         spool.note("divided", said)
         spool.commit()
-    model = None if config.language_model is None else LanguageModel(config.language_model)
     left_out = make_negatives(spool, config, model) + Counter({"annotated rows not asked for": said.pop("not_asked")})
     if not spool.value("SELECT COUNT(*) FROM rows WHERE out = 0"):
-        _write_rejected(_list_beside(output), rejected)
+        _write_rejected(_list_beside(output), spool.rejected())
         raise RowError(f"{output}: no rows are left, got {total} rows in; see {_list_beside(output)}")
     return {
-        "rejected": count_rejected(spool.rejected()),
+        "rejected": spool.count_rejected(),
         "left_out": {reason: number for reason, number in sorted(left_out.items()) if number},
         "merged_repeats": merged_repeats,
         "media_files": spool.progress("media"),
@@ -136,18 +136,18 @@ def _take_out_unasked(spool: Spool, config: BuildConfig) -> int:
     return spool.db.execute(f"UPDATE rows SET out = {NOT_ASKED} WHERE out = 0 AND {unasked}").rowcount
 
 
-def _stop_if_bad(rejected: Sequence[Rejected], total: int, output: Path, skip_invalid: bool) -> None:
-    blocking = [item for item in rejected if item.blocking]
-    if not blocking or skip_invalid:
+def _stop_if_bad(spool: Spool, total: int, output: Path, skip_invalid: bool) -> None:
+    kinds = spool.count_rejected(blocking=True)
+    if not kinds or skip_invalid:
         return
     beside = _list_beside(output)
-    _write_rejected(beside, rejected)
-    shown = [f"  {item}" for item in blocking[:SHOWN_REJECTED]]
-    if len(blocking) > SHOWN_REJECTED:
-        shown.append(f"  ... and {len(blocking) - SHOWN_REJECTED} more")
-    kinds = ", ".join(f"{number} x {kind}" for kind, number in count_rejected(blocking).items())
+    _write_rejected(beside, spool.rejected())
+    shown = [f"  {item}" for item in itertools.islice(spool.rejected(blocking=True), SHOWN_REJECTED)]
+    if (more := sum(kinds.values()) - SHOWN_REJECTED) > 0:
+        shown.append(f"  ... and {more} more")
+    counted = ", ".join(f"{number} x {kind}" for kind, number in kinds.items())
     remedy = f"all are in {beside}; repair them, or go on without them by --skip-invalid"
-    raise RowError("\n".join([f"{output}: bad annotations, got {kinds} (beside {total} rows); {remedy}", *shown]))
+    raise RowError("\n".join([f"{output}: bad annotations, got {counted} (beside {total} rows); {remedy}", *shown]))
 
 
 def _check_output(output: Path) -> None:
@@ -205,5 +205,5 @@ def _list_beside(output: Path) -> Path:
 
 def _write_rejected(path: Path, rejected: Iterable[Rejected]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = (json.dumps(dataclasses.asdict(item), ensure_ascii=True) for item in rejected)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(dataclasses.asdict(item), ensure_ascii=True)}\n" for item in rejected)

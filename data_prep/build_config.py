@@ -36,14 +36,15 @@ Format = Literal[
 class SourceConfig:
     """Annotation files of one format: `path` or `paths`; `options` are the format's own.
 
-    `statements: model` writes the statements of a question-answer benchmark by the language model.
+    `statements: model` writes the statements of a question-answer benchmark by the language model;
+    `model_or_template` uses the template where the model gives nothing usable.
     """
 
     format: Format
     path: str | None = None
     paths: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
-    statements: Literal["template", "model"] = "template"
+    statements: Literal["template", "model", "model_or_template"] = "template"
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,8 @@ def resolved(config: BuildConfig) -> BuildConfig:
     rules = config.negatives
     if rules.word_groups is not None:
         rules = dataclasses.replace(rules, word_groups=_expand(rules.word_groups, "negatives.word_groups"))
+        if not Path(str(rules.word_groups)).is_file():
+            raise ConfigError(f"negatives.word_groups: no such file, got {rules.word_groups}; check the path")
     return dataclasses.replace(config, sources=tuple(sources), media_root=media_root, output=output, negatives=rules)
 
 

@@ -3,7 +3,7 @@
     python data_prep/convert.py runs/data/clips --split train --format qwen --out q/train.jsonl --clips q/clips
     python data_prep/convert.py runs/data/texts --split test --format nli --out nli/test.jsonl
 
-Formats: llama-factory, ms-swift, qwen (QwenLM's qwen-vl-finetune), nli. docs/data.md describes each.
+Formats: llama-factory, ms-swift, qwen (QwenLM's qwen-vl-finetune), nli. docs/exports.md describes each.
 """
 
 from __future__ import annotations

@@ -7,13 +7,11 @@ import importlib.metadata
 import platform
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from .card_statistics import CardStatistics
 from .probing import media_table
-from .records import Rejected
 from .rows import SPLITS
 from .spool import Spool
 
@@ -39,11 +37,6 @@ def spool_counts(spool: Spool, statistics: CardStatistics) -> dict[str, dict[str
         sorted_ = {name: dict(sorted(mine[name].items())) for name in columns}
         counts[part] = {"rows": mine["rows"], "groups": groups[part], "segments": segments[part], **sorted_}
     return {part: counts[part] for part in (*SPLITS, "all") if part in counts}
-
-
-def count_rejected(rejected: Iterable[Rejected]) -> dict[str, int]:
-    """How many were rejected for which kind of reason."""
-    return dict(sorted(Counter(item.kind for item in rejected).items()))
 
 
 def media_in_several_splits(spool: Spool) -> list[str]:

@@ -41,7 +41,9 @@ def check_media(spool: Spool, media_root: Path, rules: ProbingConfig) -> dict[st
         bad = _look_at_new(spool, media_root, kind, rules)
         for (path,) in spool.db.execute(f"{_PATHS} ORDER BY path", (kind,)).fetchall():
             file = bad.get(path) or _file_of(spool.value("SELECT json FROM files WHERE path = ?", (path,)))
-            refuse(spool, _complaints(spool, path, file, kind))
+            query = f"SELECT e, part FROM media m WHERE path = ? AND {_KIND} = ? AND {_USED}"
+            for e, text in spool.db.execute(query, (path, kind)).fetchall():
+                refuse(spool, _complaints(spool, e, evidence_from_dict(json.loads(text)), file))
     return media_rows(_file_of(text) for (text,) in spool.db.execute("SELECT json FROM files ORDER BY path"))
 
 
@@ -79,13 +81,10 @@ def _file_of(text: str) -> MediaFile:
     return MediaFile(kind(**value["info"]), value["n_bytes"], value["sha256"])
 
 
-def _complaints(spool: Spool, path: str, file: MediaFile | str, kind: Kind) -> Iterator[tuple[Stored, str, str]]:
-    query = f"SELECT e, part FROM media m WHERE path = ? AND {_KIND} = ? AND {_USED}"
-    for e, text in spool.db.execute(query, (path, kind)).fetchall():
-        part: Any = evidence_from_dict(json.loads(text))
-        for problem_kind, message in _problems(part, file):
-            for stored in spool.rows("r.out = 0 AND r.e = ?", (e,)):
-                yield stored, problem_kind, message
+def _complaints(spool: Spool, e: int, part: Any, file: MediaFile | str) -> Iterator[tuple[Stored, str, str]]:
+    for kind, message in _problems(part, file):
+        for stored in spool.rows("r.out = 0 AND r.e = ?", (e,)):
+            yield stored, kind, message
 
 
 def _problems(part: VideoSegment | Image, file: MediaFile | str) -> Iterator[tuple[str, str]]:

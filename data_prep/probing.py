@@ -7,7 +7,7 @@ message among others.
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -104,15 +104,6 @@ def look_at(path: str, media_root: str | Path | None, kind: Kind, decode: bool =
     n_bytes = regular_file(file).st_size
     info = _video(file, decode) if kind == "video" else _image(file)
     return MediaFile(info, n_bytes, sha256_of(file))
-
-
-def same_content(files: Mapping[str, MediaFile | str]) -> dict[str, list[str]]:
-    """SHA-256 -> the paths that hold the same bytes, where there are several: one video under two names."""
-    paths: dict[str, list[str]] = defaultdict(list)
-    for path, file in files.items():
-        if isinstance(file, MediaFile):
-            paths[file.sha256].append(path)
-    return {sha256: same for sha256, same in paths.items() if len(same) > 1}
 
 
 def outside_root(path: str, media_root: str | Path) -> str | None:

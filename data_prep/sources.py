@@ -31,7 +31,8 @@ from .importers import (
 from .importers.facts import read_facts
 from .importers.grounding import merge_judgments, read_judgments
 from .importers.mirage_annotators import merge_annotators
-from .language.statement_writer import statement_writer
+from .language.language_model import LanguageModel
+from .language.statement_writer import read_with_statements
 from .records import Record, Rejected, Row, reject
 from .rows import Evidence, Image, VideoSegment
 from .spool import Spool
@@ -41,7 +42,7 @@ _CACHED_PLACES = 20_000
 _MOST_NAME_CHARS = 200
 
 
-def import_sources(spool: Spool, config: BuildConfig, root: Path) -> int:
+def import_sources(spool: Spool, config: BuildConfig, root: Path, model: LanguageModel | None = None) -> int:
     """Read every source of a (resolved) config into the spool; media paths become relative to `root`.
 
     What was committed before a kill is not added again.
@@ -55,7 +56,7 @@ def import_sources(spool: Spool, config: BuildConfig, root: Path) -> int:
         if source.format in _MERGED:
             merged += _import_merged(spool, config, number, root)
             continue
-        read = _reader(config, number)
+        read = _reader(config, number, model)
         for place, path in enumerate(source.paths):
             _import_file(spool, read, Path(path), f"{step}/{place}", _Placer(config, Path(path), root))
     return merged
@@ -137,7 +138,7 @@ def _batches(items: Iterable[Row | Rejected]) -> Iterator[list[Row | Rejected]]:
 
 def _import_merged(spool: Spool, config: BuildConfig, number: int, root: Path) -> int:
     """Add a source whose rows can only be told from one another together, in one go."""
-    source, step, read = config.sources[number], f"import/{number}", _reader(config, number)
+    source, step, read = config.sources[number], f"import/{number}", _reader(config, number, None)
     if (done := spool.progress(step)) is not None:
         return done
     rows: list[Row] = []
@@ -198,11 +199,13 @@ def check_options(config: BuildConfig) -> None:
     """Raise `ConfigError` unless every source's options are those of its format; touches no annotation file."""
     for number, source in enumerate(config.sources):
         _options(source, number)
-        if source.statements == "model" and source.format not in _WITH_STATEMENTS:
+        if source.statements != "template" and source.format not in _WITH_STATEMENTS:
             known = sorted(_WITH_STATEMENTS)
             raise ConfigError(f"sources[{number}].statements: format writes none, got {source.format}; one of {known}")
-        if source.statements == "model" and config.language_model is None:
-            raise ConfigError("language_model: required for statements=model, got none; name the endpoint and model")
+        if source.statements != "template" and config.language_model is None:
+            raise ConfigError(
+                f"language_model: required for statements={source.statements}, got none; name the endpoint and model"
+            )
 
 
 def _options(source: SourceConfig, number: int) -> Any:
@@ -216,18 +219,20 @@ def _options(source: SourceConfig, number: int) -> Any:
     return None
 
 
-def _reader(config: BuildConfig, number: int) -> Callable[[Path], Iterator[Row | Rejected]]:
+def _reader(
+    config: BuildConfig, number: int, model: LanguageModel | None
+) -> Callable[[Path], Iterator[Row | Rejected]]:
     """What reads one annotation file of a source."""
     source = config.sources[number]
     options = _options(source, number)
     if options is None:
         return _WITHOUT_OPTIONS[source.format]
-    module = _WITH_OPTIONS[source.format]
-    if source.statements == "model":
-        assert config.language_model is not None
-        rewrite = statement_writer(config.language_model)
-        return lambda path: module.read(path, options, rewrite=rewrite)
-    return lambda path: module.read(path, options)
+    read = _WITH_OPTIONS[source.format].read
+    if source.statements == "template":
+        return lambda path: read(path, options)
+    assert model is not None, "check_options was not called"
+    workers, fall_back = model.config.concurrency, source.statements == "model_or_template"
+    return lambda path: read_with_statements(read, path, options, model, workers, fall_back)
 
 
 def _read_pair_rows(path: Path) -> Iterator[Row | Rejected]:

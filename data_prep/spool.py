@@ -30,7 +30,8 @@ CREATE TABLE IF NOT EXISTS progress (step TEXT PRIMARY KEY, value TEXT) WITHOUT 
 CREATE TABLE IF NOT EXISTS evidence (e INTEGER PRIMARY KEY, digest BLOB UNIQUE, json TEXT);
 CREATE TABLE IF NOT EXISTS media (path TEXT, e INTEGER, part TEXT, PRIMARY KEY (path, e, part)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, sha256 TEXT, duration_s REAL, json TEXT) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS rejected (number INTEGER PRIMARY KEY, json TEXT);
+CREATE TABLE IF NOT EXISTS rejected (
+    number INTEGER PRIMARY KEY, file TEXT, line INTEGER, kind TEXT, blocking INTEGER, json TEXT);
 CREATE TABLE IF NOT EXISTS groups (name TEXT PRIMARY KEY, split TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rows (
     n INTEGER PRIMARY KEY, claim_key BLOB, e INTEGER, out INTEGER, file INTEGER, line INTEGER, record TEXT,
@@ -205,13 +206,18 @@ class Spool:
 
     def reject(self, items: Iterable[Rejected]) -> None:
         """Keep what cannot be used, for the list at the end."""
-        rows = [(json.dumps(vars(item)),) for item in items]
-        self.db.executemany("INSERT INTO rejected (json) VALUES (?)", rows)
+        rows = ((item.file, item.line, item.kind, item.blocking, json.dumps(vars(item))) for item in items)
+        self.db.executemany("INSERT INTO rejected (file, line, kind, blocking, json) VALUES (?, ?, ?, ?, ?)", rows)
 
-    def rejected(self) -> list[Rejected]:
-        """Everything rejected so far, by file and line."""
-        found = [Rejected(**json.loads(text)) for (text,) in self.db.execute("SELECT json FROM rejected")]
-        return sorted(found, key=lambda item: (item.file, item.line or 0))
+    def rejected(self, blocking: bool = False) -> Iterator[Rejected]:
+        """Everything rejected so far, or what is blocking of it, by file and line."""
+        query = "SELECT json FROM rejected WHERE blocking >= ? ORDER BY file, COALESCE(line, 0), number"
+        return (Rejected(**json.loads(text)) for (text,) in self.db.execute(query, (blocking,)))
+
+    def count_rejected(self, blocking: bool = False) -> dict[str, int]:
+        """How many were rejected for which kind of reason."""
+        query = "SELECT kind, COUNT(*) FROM rejected WHERE blocking >= ? GROUP BY kind ORDER BY kind"
+        return dict(self.db.execute(query, (blocking,)))
 
     def split_of(self, groups: Iterable[str]) -> Iterator[str]:
         """The split of each group."""

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .shapes import language_linears
+
 
 @dataclass(frozen=True)
 class Operations:
@@ -42,7 +44,7 @@ def forward(config: Any, grids: Sequence[Sequence[int]], prefix: int, claims: Se
     text = config.text_config
     n_tokens, pairs = prefix + sum(claims), _causal(prefix) + sum(n * prefix + _causal(n) for n in claims)
     output = 2 * text.hidden_size * text.vocab_size * len(claims)
-    layers = Operations(2 * n_tokens * sum(i * o for i, o in _linears(text)), 4 * text.hidden_size * pairs)
+    layers = Operations(2 * n_tokens * sum(i * o for i, o in language_linears(text)), 4 * text.hidden_size * pairs)
     return _times(layers, text.num_hidden_layers) + Operations(output, 0) + vision(config.vision_config, grids)
 
 
@@ -59,7 +61,7 @@ def training_step(
     whole = forward(config, grids, prefix, claims)
     output = 2 * text.hidden_size * text.vocab_size * len(claims)
     layers = Operations(whole.linear - seen.linear - output, whole.attention - seen.attention)
-    adapters = 2 * n_tokens * lora_rank * sum(i + o for i, o in _linears(text)) * text.num_hidden_layers
+    adapters = 2 * n_tokens * lora_rank * sum(i + o for i, o in language_linears(text)) * text.num_hidden_layers
     linear = 3 * layers.linear + 4 * adapters + 2 * output
     return Operations(linear, 4 * layers.attention) + seen
 
@@ -76,14 +78,6 @@ def vision(config: Any, grids: Sequence[Sequence[int]]) -> Operations:
     windowed_pairs = sum(t * _windows(h, side) * _windows(w, side) for t, h, w in grids)
     pairs = full * sum(t * (h * w) ** 2 for t, h, w in grids) + (config.depth - full) * windowed_pairs
     return Operations(2 * patches * pixels * hidden + config.depth * layer + merger, 4 * hidden * pairs)
-
-
-def _linears(text: Any) -> list[tuple[int, int]]:
-    """(inputs, outputs) of the linear layers of one decoder layer."""
-    hidden, mlp = text.hidden_size, text.intermediate_size
-    keys = hidden // text.num_attention_heads * text.num_key_value_heads
-    attention = [(hidden, hidden), (hidden, keys), (hidden, keys), (hidden, hidden)]
-    return [*attention, (hidden, mlp), (hidden, mlp), (mlp, hidden)]
 
 
 def _causal(n_tokens: int) -> int:

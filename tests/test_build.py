@@ -20,6 +20,7 @@ from proofreel.data_prep.config import load_config
 from proofreel.data_prep.dataset import read_manifest, read_split, shard_name, write_pairs
 from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.manifest import summary
+from proofreel.data_prep.negatives import swapped_negatives
 from proofreel.data_prep.rows import Image, Pair, VideoSegment
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,6 +84,17 @@ def test_every_fact_arrives_with_its_swapped_negative_and_groups_stay_apart(ten)
     assert {len(found) for found in splits.values()} == {1}
     assert set(manifest["shards"]) == {"train", "validation", "calibration", "test"}
     assert all(e.absent for p in pairs for e in p.evidence if isinstance(e, VideoSegment))
+
+
+def test_the_spool_makes_the_swaps_that_would_be_made_in_memory(ten):
+    with_annotations(ten, *(annotation(i, contextual=[f"lift box {i % 5}"]) for i in range(40)))
+    build(dataclasses.replace(ten, splits=TRAIN_ONLY, negatives=NegativesConfig(swapped_per_claim=2)))
+    pairs = read_split(ten.output, "train")
+    annotated = [p for p in pairs if p.origin != "swapped_evidence"]
+    made, missing = swapped_negatives(sorted(annotated, key=lambda p: int(p.group[1:-4])), 2)
+    assert {p.id: p for p in made} == {p.id: p for p in pairs if p.origin == "swapped_evidence"}
+    assert missing == 0
+    assert len(made) == 2 * 40 * 3
 
 
 def test_the_manifest_counts_what_is_there(ten):

@@ -148,6 +148,28 @@ def test_statements_by_a_language_model_and_replay(shared_data, tmp_path):
     assert build(again)["shards"] == manifest["shards"]
 
 
+def test_a_question_no_model_answers_is_rejected_or_told_by_template(shared_data, tmp_path):
+    def answer(request: dict) -> dict:
+        pairs = json.loads(request["messages"][1]["content"].rpartition("\n\n")[0])
+        if pairs[0]["question"].startswith("What"):
+            return chat("I would rather not.")
+        return chat(json.dumps({"statements": [f"It is {n}: {p['answer']}" for n, p in enumerate(pairs)]}))
+
+    with running_server() as server:
+        server.answer = answer
+        model = LanguageModelConfig(base_url=server.url, model="any", cache_dir=str(tmp_path / "answers"))
+        source = dataclasses.replace(sources(shared_data, "cgbench"), statements="model")
+        strict = config(shared_data, tmp_path, "cgbench", sources=(source,), language_model=model)
+        manifest = build(strict, skip_invalid=True)
+        lenient = dataclasses.replace(source, statements="model_or_template")
+        told = build(dataclasses.replace(strict, sources=(lenient,), output=str(tmp_path / "told")))
+    assert sum(manifest["rejected"].values()) > 0
+    assert manifest["counts"]["all"]["rows"] < told["counts"]["all"]["rows"] == 60
+    claims = [p.claim for split in told["shards"] for p in read_split(tmp_path / "told", split)]
+    assert {claim.startswith("The answer to the question") for claim in claims} == {True, False}
+    assert manifest["language_model"]["requests"] > 0
+
+
 def test_a_wrong_option_or_a_missing_model_is_named_before_any_file_is_read(shared_data, tmp_path):
     wrong = SourceConfig("cgbench", "none.json", options={"clue": "joint"})
     path = str(shared_data / "cg-bench" / "cgbench_mini.8records.json")
