@@ -72,7 +72,7 @@ class FrameCache:
                 raise ConfigError(f"FrameCache: {name} must be above 0, got {value}; give GiB or seconds")
         self.directory, self.timeout_s = Path(directory).expanduser().absolute(), timeout_s
         self.hits = self.decoded = self.damaged = self.not_kept = 0
-        self._hashes, self._reader = _Hashes(self.directory), GuardedReader()
+        self._hashes, self._reader = FileHashes(self.directory), GuardedReader()
         self._store = EntryStore(self.directory, int(max_gib * 2**30))
 
     def read(self, segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None = None) -> Frames:
@@ -160,7 +160,7 @@ def unpack_frames(entry: bytes, key: str) -> Frames:
     return Frames(pixels_FHWC, times_s, header["reader"])
 
 
-class _Hashes:
+class FileHashes:
     """The content hash of files, remembered on disk, so that a large file is read for it once."""
 
     def __init__(self, directory: Path) -> None:

@@ -122,11 +122,8 @@ class SegmentReader:
         return self.encoder.evidence(evidence, media)
 
     def _see(self, features: VisionFeatures, evidence: tuple[Evidence, ...]) -> SeenMedia:
-        try:
-            return features.read(evidence)
-        except MediaError:  # not there yet, or not readable, which looking will say
-            with self.scorer.lock:
-                return features.see(evidence, self.scorer.model)
+        with self._borrowed_cache() as cache:
+            return features.see(evidence, self.scorer.model, frame_cache=cache, lock=self.scorer.lock)
 
     @contextmanager
     def _borrowed_cache(self) -> Iterator[FrameCache | None]:

@@ -26,7 +26,7 @@ from transformers import __version__ as transformers_version
 
 from ..data_prep.entry_store import EntryStore
 from ..data_prep.errors import ConfigError, MediaError, ModelInputError, ProofreelError
-from ..data_prep.frame_cache import DamagedEntryError, FrameCache, _Hashes, frames_key
+from ..data_prep.frame_cache import DamagedEntryError, FileHashes, FrameCache, frames_key
 from ..data_prep.media import file_stamp
 from ..data_prep.rows import Evidence, Image, VideoSegment, media_path
 from .encoding import Encoder, read_media
@@ -92,7 +92,7 @@ class VisionFeatures:
         self.tower = tower_sha256(model)
         self.hits = self.computed = self.damaged = self.not_kept = 0
         self._max_bytes = int(max_gib * 2**30)
-        self._hashes, self._store = _Hashes(self.directory), EntryStore(self.directory, self._max_bytes)
+        self._hashes, self._store = FileHashes(self.directory), EntryStore(self.directory, self._max_bytes)
         self._made_by = _made_by(encoder, self.tower, dtype)
 
     def read(self, evidence: tuple[Evidence, ...]) -> SeenMedia:

@@ -156,7 +156,8 @@ def make_trainer(
     )
     if features is not None:  # the Trainer has put the model on its device
         evidences = [pair.evidence for rows in pairs.values() for pair in rows]
-        features.ensure(evidences, model, rank=training.process_index, world_size=training.world_size)
+        workers, rank = training.dataloader_num_workers, training.process_index
+        features.ensure(evidences, model, rank=rank, world_size=training.world_size, workers=workers)
         trainer.accelerator.wait_for_everyone()
     return trainer
 
