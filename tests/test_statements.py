@@ -1,12 +1,14 @@
 """Statements hold question and answer; rewriting never loses an answer unnoticed; options are only cleaned."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proofreel.data_prep.errors import RowError
 from proofreel.data_prep.language.answers import LanguageModelError
-from proofreel.data_prep.language.statement_writer import rewriter
+from proofreel.data_prep.language.statement_writer import read_with_statements
 from proofreel.data_prep.statements import (
     distinct_options,
     option_number,
@@ -83,6 +85,12 @@ def test_a_model_that_does_not_answer_is_named_as_the_reason_and_the_template_st
     def complete(messages: object):
         raise LanguageModelError("endpoint is down, got 503; wait")
 
+    def read(path, options, rewrite, fall_back):
+        yield from statements(ASKED, rewrite, fall_back)
+
+    def told(fall_back: bool) -> list:
+        return list(read_with_statements(read, Path("x"), None, complete, 2, fall_back))
+
     with pytest.raises(RowError, match="wrote none, got endpoint is down"):
-        statements(ASKED, rewriter(complete))
-    assert statements(ASKED, rewriter(complete), fall_back=True) == [statement(*asked) for asked in ASKED]
+        told(fall_back=False)
+    assert told(fall_back=True) == [statement(*asked) for asked in ASKED]
