@@ -118,6 +118,7 @@ def test_the_same_inputs_and_seed_give_the_same_bytes_and_another_seed_does_not(
     assert shards[0] == shards[1] != shards[2]
 
 
+@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_python_s_hash_seed(ten, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text(

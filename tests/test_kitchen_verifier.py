@@ -19,6 +19,7 @@ def test_its_golden_margins_come_out_again(capsys):
     assert "ok" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_readmes_first_example_runs_as_printed():
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert code

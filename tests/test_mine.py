@@ -242,6 +242,7 @@ def test_the_command_says_what_it_did_and_fails_with_status_one(data, capsys):
     assert "an environment variable is unset" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_mirages_mix_comes_out_of_the_real_judgments(shared_data, tmp_path, monkeypatch):
     monkeypatch.setenv("MIRAGE_DATA", str(shared_data / "mirage" / "grounding_judgments"))
     overrides = [f"output={tmp_path}/data", "splits={train: 1.0, validation: 0.0, calibration: 0.0, test: 0.0}"]

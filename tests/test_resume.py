@@ -114,6 +114,7 @@ def test_a_changed_source_or_config_begins_anew(config, monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_killed_by_the_system_it_goes_on_too(config, tmp_path):
     yaml = tmp_path / "c.yaml"
     yaml.write_text(

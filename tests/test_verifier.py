@@ -34,6 +34,7 @@ def segment(colour_dataset):
     return read_split(colour_dataset, "test")[0].evidence[0]
 
 
+@pytest.mark.slow
 def test_margins_in_a_new_process_equal_those_before_export_bit_for_bit(
     published, trained_run, colour_dataset, tmp_path
 ):
