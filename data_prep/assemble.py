@@ -78,7 +78,7 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
                 "shortcut_probe": probe_spool(spool, config.seed) if config.shortcut_probe else None,
             }
             return _publish(output, folder, spool, manifest, statistics)
-        except (RowError, ConfigError):
+        except RowError:
             shutil.rmtree(folder, ignore_errors=True)  # what must be mended changes the build: nothing to go on from
             raise
         finally:

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from chat_server import chat, running_server
+from chat_server import chat, running_server, send
 
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import (
@@ -168,6 +168,22 @@ def test_a_question_no_model_answers_is_rejected_or_told_by_template(shared_data
     claims = [p.claim for split in told["shards"] for p in read_split(tmp_path / "told", split)]
     assert {claim.startswith("The answer to the question") for claim in claims} == {True, False}
     assert manifest["language_model"]["requests"] > 0
+
+
+def test_a_model_that_refuses_service_loses_nothing_that_was_done(shared_data, tmp_path, monkeypatch):
+    with running_server() as server:
+        model = LanguageModelConfig(base_url=server.url, model="any", cache_dir=str(tmp_path / "answers"))
+        rules = NegativesConfig(swapped_per_claim=0, by_model=ByModelConfig(per_claim=1))
+        settings = config(shared_data, tmp_path, "facts", negatives=rules, language_model=model)
+        server.plan = [send({"error": "no such key"}, status=401)] * 50
+        with pytest.raises(ConfigError, match="401"):
+            build(settings)
+        server.plan = []
+        read = []
+        monkeypatch.setattr("proofreel.data_prep.sources.check_contents", lambda rows: read.append(rows) or (rows, []))
+        manifest = build(settings)
+    assert read == []  # the rows were still there
+    assert manifest["counts"]["all"]["rows"] == 270
 
 
 def test_a_wrong_option_or_a_missing_model_is_named_before_any_file_is_read(shared_data, tmp_path):
