@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import struct
 import time
 import warnings
 from contextlib import suppress
@@ -35,17 +34,13 @@ from .frames import Frames, FrameSampling, read_frames
 from .guarded import GuardedReader
 from .media import FileStamp, file_stamp
 from .rows import VideoSegment, media_path
+from .sealed import DamagedEntryError, seal, unseal
 
 FORMAT = 1  # of entries, and of what `read_frames` makes of a file: change it when either changes
 
 READ_LIMIT_S = 120.0
 _SETTLED_NS = 2_000_000_000  # a file changed this lately may change again within the same tick of its clock
-_N_DIGEST, _SIZE = 32, struct.Struct("<I")
 _WRITTEN_WITH = ("av", "decord", "pillow")
-
-
-class DamagedEntryError(ValueError):
-    """An entry is not what was written."""
 
 
 class FrameCache:
@@ -134,26 +129,19 @@ def frames_key(content_sha256: str, segment: VideoSegment, sampling: FrameSampli
 
 def pack_frames(frames: Frames, key: str) -> bytes:
     """An entry: checksum, header, times, and the differences of neighbouring rows of pixels, compressed."""
-    header = json.dumps({"key": key, "shape": frames.pixels_FHWC.shape, "reader": frames.reader}).encode()
     rows_FHWC = frames.pixels_FHWC.copy()
     rows_FHWC[:, 1:] -= frames.pixels_FHWC[:, :-1]
     body = pa.Codec("zstd", compression_level=1).compress(np.ascontiguousarray(rows_FHWC), asbytes=True)
-    rest = b"".join((_SIZE.pack(len(header)), header, frames.times_s.astype("<f8").tobytes(), body))
-    return hashlib.sha256(rest).digest() + rest
+    header = {"shape": frames.pixels_FHWC.shape, "reader": frames.reader}
+    return seal(key, header, frames.times_s.astype("<f8").tobytes(), body)
 
 
 def unpack_frames(entry: bytes, key: str) -> Frames:
     """The frames of an entry, bit for bit those that were packed; `DamagedEntryError` if they cannot be."""
-    rest = memoryview(entry)[_N_DIGEST:]
-    if hashlib.sha256(rest).digest() != entry[:_N_DIGEST]:
-        raise DamagedEntryError(f"entry {key}: checksum differs")
-    at = _SIZE.size + _SIZE.unpack_from(rest)[0]
-    header = json.loads(bytes(rest[_SIZE.size : at]))
-    if header["key"] != key:
-        raise DamagedEntryError(f"entry {key}: holds another entry, {header['key']}")
+    header, rest = unseal(entry, key)
     shape = tuple(header["shape"])
-    times_s = np.frombuffer(rest, "<f8", shape[0], at).astype(np.float64)
-    rows = pa.Codec("zstd").decompress(rest[at + times_s.nbytes :], math.prod(shape))
+    times_s = np.frombuffer(rest, "<f8", shape[0]).astype(np.float64)
+    rows = pa.Codec("zstd").decompress(rest[times_s.nbytes :], math.prod(shape))
     pixels_FHWC = np.frombuffer(rows, np.uint8).reshape(shape).copy()
     for row in range(1, shape[1]):
         pixels_FHWC[:, row] += pixels_FHWC[:, row - 1]

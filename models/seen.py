@@ -8,18 +8,14 @@ Shape suffixes: _TH visual tokens by hidden size.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import struct
 from dataclasses import dataclass
 
 import torch
 
-from ..data_prep.frame_cache import DamagedEntryError
+from ..data_prep.sealed import seal, unseal
 
 FORMAT = 1  # of entries: change it with their layout
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
-_N_DIGEST, _SIZE = 32, struct.Struct("<I")
 
 
 @dataclass(frozen=True)
@@ -63,28 +59,19 @@ class SeenMedia:
 def pack_seen(seen: Seen, key: str) -> bytes:
     """An entry; `unpack_seen` gives equal features back, bit for bit."""
     header = {
-        "key": key,
         "dtype": str(seen.features_TH.dtype).removeprefix("torch."),
         "shape": list(seen.features_TH.shape),
         "grid": seen.grid,
         "n_frames": seen.n_frames,
         "seconds_per_grid": seen.seconds_per_grid,
     }
-    text = json.dumps(header).encode()
-    rest = b"".join((_SIZE.pack(len(text)), text, tensor_bytes(seen.features_TH)))
-    return hashlib.sha256(rest).digest() + rest
+    return seal(key, header, tensor_bytes(seen.features_TH))
 
 
 def unpack_seen(entry: bytes, key: str) -> Seen:
     """The features of an entry; `DamagedEntryError` unless it is, whole and unchanged, the one of this key."""
-    rest = memoryview(entry)[_N_DIGEST:]
-    if hashlib.sha256(rest).digest() != entry[:_N_DIGEST]:
-        raise DamagedEntryError(f"entry {key}: checksum differs")
-    at = _SIZE.size + _SIZE.unpack_from(rest)[0]
-    header = json.loads(bytes(rest[_SIZE.size : at]))
-    if header["key"] != key:
-        raise DamagedEntryError(f"entry {key}: holds another entry, {header['key']}")
-    numbers = torch.frombuffer(bytearray(rest[at:]), dtype=DTYPES[header["dtype"]])  # a copy: tensors are writable
+    header, rest = unseal(entry, key)
+    numbers = torch.frombuffer(bytearray(rest), dtype=DTYPES[header["dtype"]])  # a copy: tensors are writable
     features_TH = numbers.reshape(header["shape"])
     return Seen(features_TH, tuple(header["grid"]), header["n_frames"], header["seconds_per_grid"])
 

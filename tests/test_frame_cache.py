@@ -21,9 +21,10 @@ from numbered_clips import encode, encode_layout
 from proofreel.data_prep import frame_cache
 from proofreel.data_prep.entry_store import STALE_S, EntryStore
 from proofreel.data_prep.errors import ConfigError, MediaError
-from proofreel.data_prep.frame_cache import DamagedEntryError, FrameCache, frames_key, pack_frames, unpack_frames
+from proofreel.data_prep.frame_cache import FrameCache, frames_key, pack_frames, unpack_frames
 from proofreel.data_prep.frames import Frames, FrameSampling, read_frames
 from proofreel.data_prep.rows import VideoSegment
+from proofreel.data_prep.sealed import DamagedEntryError
 
 SMALL = FrameSampling(min_pixels=84 * 84, max_pixels=84 * 84)
 SPANS = [VideoSegment("clip.mp4", 0.5 * i, 0.5 * i + 1.0) for i in range(7)]

@@ -19,9 +19,10 @@ from torch.utils.data import DataLoader
 
 from proofreel.data_prep.entry_store import EntryStore
 from proofreel.data_prep.errors import ConfigError, MediaError, ModelInputError
-from proofreel.data_prep.frame_cache import DamagedEntryError, FrameCache
+from proofreel.data_prep.frame_cache import FrameCache
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.data_prep.rows import Image, Passage, VideoSegment
+from proofreel.data_prep.sealed import DamagedEntryError
 from proofreel.models import looks, vision_features
 from proofreel.models.backbone import attach_lora, load_backbone, load_processor, vision_layout
 from proofreel.models.encoding import Encoder, read_media
