@@ -17,8 +17,9 @@ import torch
 from peft import LoraConfig
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
+from proofreel.models.adapters import attach_lora
 from proofreel.models.attention import use_prefix_split
-from proofreel.models.backbone import attach_lora, load_backbone, vision_layout
+from proofreel.models.backbone import load_backbone, vision_layout
 from proofreel.models.encoding import EncodedEvidence
 from proofreel.models.heads import NextToken
 from proofreel.models.packing import collate, pack, to_device

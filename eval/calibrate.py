@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from proofreel.eval.calibrating import fit_decision
     from proofreel.eval.fitted_rows import write_fitted_rows
     from proofreel.eval.predictions import read_predictions
-    from proofreel.models.calibration import write_decision
+    from proofreel.models.decisions import write_decision
 
     try:
         predictions, source = read_predictions(args.predictions)

@@ -17,24 +17,14 @@ from scipy.optimize import brentq, minimize
 from sklearn.model_selection import StratifiedGroupKFold
 
 from ..data_prep.errors import CalibrationError
-from ..models.calibration import (
-    IDENTITY,
-    METHODS,
-    OBJECTIVES,
-    Calibration,
-    Decision,
-    Method,
-    Objective,
-    OperatingPoint,
-    sigmoid,
-)
-from .metrics import Confusion, Floats, balanced_accuracy, cumulative_counts, f1, nll
+from ..models.calibration import IDENTITY, METHODS, Calibration, Method, sigmoid
+from ..models.decisions import OBJECTIVES, Decision, Objective
+from .labelled import checked
+from .metrics import Floats, nll
 from .predictions import Prediction, groups_of, labels_of, margins_of
+from .thresholds import fit_threshold
 
 LOG_SLOPE_BOUND = 10.0  # slopes from e^-10 to e^10, the range scikit-learn's temperature scaling searches
-MIN_PER_CLASS = 2
-ALL_NEGATIVE = math.nextafter(1.0, 2.0)  # above every probability
-_METRICS = {"f1": f1, "balanced_accuracy": balanced_accuracy}
 
 
 def fit_decision(
@@ -89,7 +79,7 @@ def fit_calibration(
     Raises:
         CalibrationError: fewer than two rows of a class, too few groups for `auto`, or values that are not margins.
     """
-    m, y = _checked(margins, labels, where)
+    m, y = checked(margins, labels, where)
     groups = np.arange(len(m)) if groups is None else np.asarray(groups)
     chosen: Method = choose_method(m, y, groups, where) if method == "auto" else method
     slope, intercept, at_bound = _fit(chosen, m, y)
@@ -152,52 +142,6 @@ def grouped_folds(
     )
 
 
-def fit_threshold(
-    p: ArrayLike, labels: ArrayLike, objective: Objective = "f1", name: str = "default"
-) -> OperatingPoint:
-    """The threshold on p that maximises `objective`; positive means p >= threshold.
-
-    Every distinct cut is tried, everything-positive (0) and everything-negative (just above 1) among them; equal
-    probabilities are never parted. Cuts lie midway between neighbouring probabilities; of equally good cuts the one in
-    the widest gap wins. Applying the point to the same rows gives exactly the stored metric and counts.
-
-    Args:
-        p: probabilities, shape (n,), cross-fitted if a calibrator was fitted on the same rows.
-        labels: 1 or 0, shape (n,).
-    """
-    p, y = _checked(p, labels, f"threshold {name}")
-    if np.any((p < 0) | (p > 1)):
-        raise CalibrationError(
-            f"threshold {name}: p must be probabilities, got {p.min()} to {p.max()}; calibrate first"
-        )
-    if objective not in _METRICS:
-        raise CalibrationError(f"threshold {name}: unknown objective, got {objective!r}; use one of {list(OBJECTIVES)}")
-    tp, fp = cumulative_counts(p, y)
-    n_pos, n_neg = int(tp[-1]), int(fp[-1])
-    counts = [Confusion(int(t), int(f), n_neg - int(f), n_pos - int(t)) for t, f in zip(tp, fp, strict=True)]
-    metric = np.array([_METRICS[objective](c) for c in counts])
-    thresholds, gaps = _cuts(p)
-    best = np.lexsort((gaps, metric))[-1]
-    return OperatingPoint(
-        name=name,
-        objective=objective,
-        threshold=float(thresholds[best]),
-        metric=float(metric[best]),
-        positive_rate=n_pos / len(y),
-        **counts[best]._asdict(),
-    )
-
-
-def _cuts(p: Floats) -> tuple[Floats, Floats]:
-    """Thresholds from all-negative down to all-positive, and the width of the gap each lies in."""
-    descending = np.unique(p)[::-1]
-    upper, lower = descending[:-1], descending[1:]
-    middle = lower + (upper - lower) / 2
-    middle = np.where(middle > lower, middle, upper)  # neighbouring floats have nothing between them
-    thresholds = np.concatenate([[ALL_NEGATIVE], middle, [0.0]])
-    return thresholds, np.concatenate([[1 - descending[0]], upper - lower, [descending[-1]]])
-
-
 def _fit(method: str, margins: Floats, labels: Floats) -> tuple[float, float, bool]:
     """(slope, intercept, did the slope stop at its bound?)."""
     if method == "none":
@@ -241,25 +185,3 @@ def _fit_platt(margins: Floats, labels: Floats) -> tuple[float, float, bool]:
     slope = float(found[0]) / scale
     at_bound = bool(found[0] <= low * (1 + 1e-9) or found[0] >= high * (1 - 1e-9))
     return slope, float(found[1]) - slope * centre, at_bound
-
-
-def _checked(values: ArrayLike, labels: ArrayLike, where: str) -> tuple[Floats, Floats]:
-    values, labels = np.asarray(values, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    if values.shape != labels.shape or values.ndim != 1:
-        raise CalibrationError(
-            f"{where}: needs a label per value, got shapes {values.shape} and {labels.shape}; align them"
-        )
-    if not np.isfinite(values).all():
-        n_bad = int(np.sum(~np.isfinite(values)))
-        raise CalibrationError(f"{where}: values must be finite, got {n_bad} that are not; leave failed rows out")
-    if not np.isin(labels, (0, 1)).all():
-        raise CalibrationError(
-            f"{where}: labels must be 0 or 1, got {np.unique(labels)[:5]}; leave unlabelled rows out"
-        )
-    n_pos, n_neg = int(np.sum(labels == 1)), int(np.sum(labels == 0))
-    if min(n_pos, n_neg) < MIN_PER_CLASS:
-        raise CalibrationError(
-            f"{where}: needs at least {MIN_PER_CLASS} supported and {MIN_PER_CLASS} other rows that were scored, "
-            f"got {n_pos} and {n_neg}; label more rows, or see why scoring failed"
-        )
-    return values, labels

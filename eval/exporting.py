@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..data_prep.dataset import read_split
 from ..data_prep.errors import CalibrationError, DirectoryError
-from ..models.calibration import read_decision, write_decision
+from ..models.decisions import read_decision, write_decision
 from ..models.directory import CONFIG, MANIFEST, fingerprint, read_directory, write_directory
 from ..models.golden import SelfTest, selftest, write_golden
 from ..models.paths import relative_base

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..models.calibration import Calibration, Decision, OperatingPoint, sigmoid
+from ..models.calibration import Calibration, sigmoid
+from ..models.decisions import Decision, OperatingPoint
 from .fitted_rows import overlaps
 from .intervals import clustered_interval
 from .metrics import Floats, headline, nll, roc_auc

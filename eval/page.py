@@ -10,7 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ..models.calibration import Calibration, OperatingPoint
+from ..models.calibration import Calibration
+from ..models.decisions import OperatingPoint
 from .clips import Clip
 
 # (heading, key, format); every table of a report has these columns.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data_prep.errors import RowError
-from ..models.calibration import read_decision
+from ..models.decisions import read_decision
 from . import plots
 from .clips import make_clips
 from .fitted_rows import read_fitted_rows

@@ -1,4 +1,4 @@
-"""Qwen2.5-VL from disk or hub: model, processor, adapters, and a hash of the weights that were loaded."""
+"""Qwen2.5-VL from disk or hub: model, processor, and a hash of the weights that were loaded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoProcessor, PreTrainedModel, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import AutoProcessor, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from ..data_prep.dataset import sha256_of
 from ..data_prep.errors import DirectoryError
@@ -23,9 +23,6 @@ from .score_head import Qwen2_5_VLForVerdicts, score_start
 # looks for an optional CPU kernel even where nothing is quantised.
 warnings.filterwarnings("ignore", message=r".*is_gradient_checkpointing.*deprecated", category=FutureWarning)
 logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-
-# Anchored on the language model: bare suffixes such as `gate_proj` would hit the vision tower's MLPs as well.
-LANGUAGE_LINEARS = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 
 # bitsandbytes matches from the start of a module's name and replaces its defaults: name all that stays unquantised.
 UNQUANTISED_MODULES = ["model.visual", "lm_head", "score"]
@@ -156,34 +153,6 @@ def vision_layout(config: Any) -> VisionLayout:
         spatial_merge_size=vision.spatial_merge_size,
         tokens_per_second=float(vision.tokens_per_second),
     )
-
-
-def attach_lora(model: PreTrainedModel, peft_config: Any) -> Any:
-    """Wrap the backbone in PEFT adapters; without named targets, every linear layer of the language model.
-
-    A `score` head is trained whole and saved with the adapter.
-    """
-    from peft import get_peft_model
-
-    if hasattr(model, "score"):
-        peft_config.modules_to_save = sorted({*(peft_config.modules_to_save or ()), "score"})
-
-    if not peft_config.target_modules:
-        peft_config.target_modules = LANGUAGE_LINEARS
-    return get_peft_model(model, peft_config, autocast_adapter_dtype=False)
-
-
-def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
-    """Counts of parameters: trainable in the language model, vision tower and head, and all there are."""
-    counts = {"language_model": 0, "visual": 0, "lm_head": 0, "score": 0, "total": 0}
-    for name, parameter in model.named_parameters():
-        # A sharded parameter (ZeRO-3) reports its own size as zero and keeps the true one in ds_numel.
-        size = getattr(parameter, "ds_numel", parameter.numel())
-        counts["total"] += size
-        if parameter.requires_grad:
-            part = next((p for p in ("visual", "lm_head", "score") if p in name), "language_model")
-            counts[part] += size
-    return counts
 
 
 def weights_sha256(path: str | Path) -> str:

@@ -21,7 +21,8 @@ import torch
 from ..data_prep.errors import ConfigError, DirectoryError, ProofreelError
 from ..data_prep.frame_cache import FrameCache
 from ..data_prep.rows import Evidence, Pair
-from .calibration import CALIBRATION_FILE, IDENTITY, Decision, read_decision
+from .calibration import CALIBRATION_FILE, IDENTITY
+from .decisions import Decision, read_decision
 from .directory import fingerprint, read_directory
 from .encoding import Encoder, Media
 from .heads import NextToken

@@ -15,10 +15,8 @@ from proofreel.data_prep.errors import CalibrationError
 from proofreel.eval import calibrating, metrics
 from proofreel.eval.calibrate import main
 from proofreel.eval.predictions import Prediction, write_predictions
-from proofreel.models.calibration import (
-    read_decision,
-    sigmoid,
-)
+from proofreel.models.calibration import sigmoid
+from proofreel.models.decisions import read_decision
 
 
 def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

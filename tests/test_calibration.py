@@ -10,15 +10,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from proofreel.data_prep.errors import CalibrationError
-from proofreel.models.calibration import (
-    IDENTITY,
-    Calibration,
-    Decision,
-    OperatingPoint,
-    read_decision,
-    sigmoid,
-    write_decision,
-)
+from proofreel.models.calibration import IDENTITY, Calibration, sigmoid
+from proofreel.models.decisions import Decision, OperatingPoint, read_decision, write_decision
 
 POINT = OperatingPoint("f1", "f1", 0.1 + 0.2, 2 / 3, tp=1, fp=1, tn=0, fn=0, positive_rate=0.5)
 

@@ -12,7 +12,8 @@ from proofreel.data_prep.rows import Image, Passage, Transcript, VideoSegment, e
 from proofreel.eval.clips import make_clips, pick_clips
 from proofreel.eval.measuring import Scored, apply_decision
 from proofreel.eval.predictions import Prediction
-from proofreel.models.calibration import IDENTITY, Decision, OperatingPoint, sigmoid
+from proofreel.models.calibration import IDENTITY, sigmoid
+from proofreel.models.decisions import Decision, OperatingPoint
 
 DECISION = Decision(IDENTITY, (OperatingPoint("f1", "f1", 0.5, 1.0, tp=1, fp=0, tn=1, fn=0, positive_rate=0.5),), "f1")
 

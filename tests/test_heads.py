@@ -14,7 +14,8 @@ from transformers import BitsAndBytesConfig
 
 from proofreel.data_prep.errors import DirectoryError, ModelInputError
 from proofreel.data_prep.rows import VideoSegment
-from proofreel.models.backbone import attach_lora, load_backbone, load_processor, trainable_summary, vision_layout
+from proofreel.models.adapters import attach_lora, trainable_summary
+from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.encoding import Encoder
 from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
 from proofreel.models.packing import collate, pack

@@ -6,7 +6,8 @@ from peft import LoraConfig
 from torch.utils.flop_counter import FlopCounterMode
 
 from proofreel.data_prep.rows import Image, Passage, VideoSegment
-from proofreel.models.backbone import attach_lora, load_backbone, load_processor, vision_layout
+from proofreel.models.adapters import attach_lora
+from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.encoding import Encoder
 from proofreel.models.heads import NextToken
 from proofreel.models.operations import Operations, forward, training_step, vision

@@ -11,7 +11,8 @@ from transformers import BitsAndBytesConfig, DynamicCache
 
 from proofreel.data_prep.errors import ModelInputError
 from proofreel.data_prep.rows import Image, Passage, VideoSegment
-from proofreel.models.backbone import attach_lora, load_backbone, load_processor, vision_layout
+from proofreel.models.adapters import attach_lora
+from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.encoding import Encoder, Media
 from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
 from proofreel.models.packing import IGNORED, claim_mask, collate, pack, to_device

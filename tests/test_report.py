@@ -18,7 +18,8 @@ from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
 from proofreel.eval.report import main
 from proofreel.eval.reporting import make_report
-from proofreel.models.calibration import read_decision, sigmoid
+from proofreel.models.calibration import sigmoid
+from proofreel.models.decisions import read_decision
 
 
 def _rows(split: str, n: int = 300, seed: int = 0, **changes) -> list[Prediction]:

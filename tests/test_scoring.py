@@ -18,7 +18,8 @@ from numbered_clips import encode
 from proofreel.data_prep.errors import ConfigError, ModelInputError
 from proofreel.data_prep.frame_cache import FrameCache
 from proofreel.data_prep.rows import Image, Pair, Passage, VideoSegment
-from proofreel.models.backbone import attach_lora, load_backbone, load_processor, vision_layout
+from proofreel.models.adapters import attach_lora
+from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.encoding import EncodedEvidence, Encoder
 from proofreel.models.heads import NextToken
 from proofreel.models.packing import collate, pack

@@ -24,7 +24,8 @@ from proofreel.data_prep.frames import FrameSampling
 from proofreel.data_prep.rows import Image, Passage, VideoSegment
 from proofreel.data_prep.sealed import DamagedEntryError
 from proofreel.models import looks, vision_features
-from proofreel.models.backbone import attach_lora, load_backbone, load_processor, vision_layout
+from proofreel.models.adapters import attach_lora
+from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.encoding import Encoder, read_media
 from proofreel.models.heads import NextToken
 from proofreel.models.packing import collate, pack

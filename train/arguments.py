@@ -15,6 +15,7 @@ from ..models.positions import POSITION_RULES
 from ..models.prompt import Prompt
 
 _PROMPT, _SAMPLING = Prompt(), FrameSampling()
+LORA_PARTS = ("language_model", "visual", "merger", "lm_head")
 
 
 @dataclass
@@ -61,6 +62,41 @@ class VerdictArguments:
     )
     train_vision: bool = field(
         default=False, metadata={"help": "Full fine-tuning only: train the vision tower as well."}
+    )
+    lora_parts: list[str] = field(
+        default_factory=lambda: ["language_model"],
+        metadata={"help": f"Where LoRA goes, unless lora_target_modules says: some of {' '.join(LORA_PARTS)}."},
+    )
+    labels: int = field(default=2, metadata={"help": "NLI head: 2 labels (supported, refuted), or 3 (and not_enough)."})
+    head_init: str = field(
+        default="verdict_words",
+        metadata={"help": "NLI head: verdict_words starts it from the output layer's rows of the two words; random."},
+    )
+    class_weights: list[float] | None = field(
+        default=None,
+        metadata={"help": "Factor of each label in the loss, in the order supported, refuted (, not_enough)."},
+    )
+    balance_classes: bool = field(
+        default=False, metadata={"help": "Class weights from the train split, so that every label weighs the same."}
+    )
+    focal_gamma: float = field(
+        default=0.0, metadata={"help": "Focal loss: claims the model is sure of count less; 0 is cross-entropy."}
+    )
+    paired_weight: float = field(
+        default=0.0,
+        metadata={"help": "Weight of the paired loss: a gold claim must beat each negative on the same evidence."},
+    )
+    paired_margin: float = field(default=1.0, metadata={"help": "By how much (in log-odds) it must beat it."})
+    bad_rows: str = field(
+        default="stop",
+        metadata={"help": "A row that cannot be read in mid-run: stop (named), or skip (counted and listed)."},
+    )
+    read_timeout_s: float = field(
+        default=120.0,
+        metadata={"help": "A video that takes longer to read than this counts as unreadable; 0: no limit."},
+    )
+    early_stopping: int | None = field(
+        default=None, metadata={"help": "Stop after so many evaluations without a better metric_for_best_model."}
     )
     fps: float = field(default=_SAMPLING.fps, metadata={"help": "Frames per second of evidence."})
     min_frames: int = field(default=_SAMPLING.min_frames, metadata={"help": "Fewest frames of a segment; even."})

@@ -22,15 +22,8 @@ from ..data_prep.errors import ConfigError, RowError
 from ..data_prep.manifest import git_revision
 from ..data_prep.rows import Pair
 from ..eval.predicting import hide_evidence
-from ..models.backbone import (
-    attach_lora,
-    load_backbone,
-    load_processor,
-    resolve_base,
-    trainable_summary,
-    vision_layout,
-    weights_sha256,
-)
+from ..models.adapters import attach_lora, trainable_summary
+from ..models.backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from ..models.directory import BaseModel, VerifierConfig
 from ..models.encoding import Encoder
 from ..models.heads import NextToken, Readout

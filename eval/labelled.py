@@ -1,0 +1,33 @@
+"""The check every fit begins with: finite values, labels of 0 and 1, and enough of each."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..data_prep.errors import CalibrationError
+from .metrics import Floats
+
+MIN_PER_CLASS = 2
+
+
+def checked(values: ArrayLike, labels: ArrayLike, where: str) -> tuple[Floats, Floats]:
+    values, labels = np.asarray(values, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    if values.shape != labels.shape or values.ndim != 1:
+        raise CalibrationError(
+            f"{where}: needs a label per value, got shapes {values.shape} and {labels.shape}; align them"
+        )
+    if not np.isfinite(values).all():
+        n_bad = int(np.sum(~np.isfinite(values)))
+        raise CalibrationError(f"{where}: values must be finite, got {n_bad} that are not; leave failed rows out")
+    if not np.isin(labels, (0, 1)).all():
+        raise CalibrationError(
+            f"{where}: labels must be 0 or 1, got {np.unique(labels)[:5]}; leave unlabelled rows out"
+        )
+    n_pos, n_neg = int(np.sum(labels == 1)), int(np.sum(labels == 0))
+    if min(n_pos, n_neg) < MIN_PER_CLASS:
+        raise CalibrationError(
+            f"{where}: needs at least {MIN_PER_CLASS} supported and {MIN_PER_CLASS} other rows that were scored, "
+            f"got {n_pos} and {n_neg}; label more rows, or see why scoring failed"
+        )
+    return values, labels

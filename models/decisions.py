@@ -1,0 +1,137 @@
+"""From probabilities to labels: named operating points, and the two files of a verifier directory that hold a decision.
+
+The fitting half is `eval/thresholds.py`. NumPy only. Binary view: positive means supported.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..data_prep.errors import CalibrationError
+from .calibration import CALIBRATION_FILE, Calibration
+from .stored import check_keys, finite, from_dict, read_json
+
+Objective = Literal["f1", "balanced_accuracy"]
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+THRESHOLDS_FILE = "thresholds.json"
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A named threshold on p_supported, and what it reached on the rows it was chosen on.
+
+    Positive means p_supported >= threshold, everywhere. A threshold above 1 calls nothing supported.
+
+    Attributes:
+        name: how callers ask for it.
+        objective: the metric it maximises.
+        threshold: on the calibrated probability, in [0, 1], or just above 1.
+        metric: value of the objective on the fitting rows.
+        tp, fp, tn, fn: confusion counts on the fitting rows.
+        positive_rate: share of supported rows among the fitting rows.
+    """
+
+    name: str
+    objective: Objective
+    threshold: float
+    metric: float
+    tp: int
+    fp: int
+    tn: int
+    fn: int
+    positive_rate: float
+
+    def __post_init__(self) -> None:
+        """Refuse an objective or threshold that cannot be applied."""
+        if self.objective not in OBJECTIVES:
+            raise CalibrationError(
+                f"operating point {self.name}: unknown objective, got {self.objective!r}; use one of {list(OBJECTIVES)}"
+            )
+        if not (finite(self.threshold) and self.threshold >= 0):
+            raise CalibrationError(
+                f"operating point {self.name}: threshold must be a finite number >= 0, got {self.threshold!r}; "
+                f"fit it again"
+            )
+
+    def decide(self, p: ArrayLike) -> NDArray[np.bool_]:
+        """True where p >= threshold.
+
+        A failed row (NaN) gives False here, which is *not* a verdict: callers look for NaN first and report a failure.
+        """
+        return np.asarray(p, dtype=np.float64) >= self.threshold
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; `from_dict` gives an equal point back, bit for bit."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], where: str = THRESHOLDS_FILE) -> OperatingPoint:
+        """The operating point a dict describes; `CalibrationError` on unknown or missing keys."""
+        return from_dict(cls, values, where)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Everything between a margin and a label: one calibration and its operating points, `default` among them."""
+
+    calibration: Calibration
+    points: tuple[OperatingPoint, ...]
+    default: str
+
+    def __post_init__(self) -> None:
+        """Refuse two points of one name, and a default that is not among them."""
+        names = [point.name for point in self.points]
+        if len(set(names)) != len(names) or self.default not in names:
+            raise CalibrationError(
+                f"{THRESHOLDS_FILE}: names must differ and hold the default, got {names}, default {self.default!r}; "
+                f"name each point once"
+            )
+
+    def point(self, name: str | None = None) -> OperatingPoint:
+        """The operating point called `name` (None: the default)."""
+        name = self.default if name is None else name
+        for point in self.points:
+            if point.name == name:
+                return point
+        raise CalibrationError(
+            f"{THRESHOLDS_FILE}: no such operating point, got {name!r}; use one of {[p.name for p in self.points]}"
+        )
+
+
+def write_decision(directory: str | Path, decision: Decision) -> list[Path]:
+    """Write calibration.json and thresholds.json into `directory` (made if need be); returns both paths."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    points = [point.to_dict() for point in decision.points]
+    files = {
+        CALIBRATION_FILE: decision.calibration.to_dict(),
+        THRESHOLDS_FILE: {"default": decision.default, "points": points},
+    }
+    for name, values in files.items():
+        text = json.dumps(values, indent=2, allow_nan=False) + "\n"
+        (directory / name).write_text(text, encoding="utf-8")
+    return [directory / name for name in files]
+
+
+def read_decision(directory: str | Path) -> Decision:
+    """Read calibration.json and thresholds.json from a directory.
+
+    Raises:
+        CalibrationError: a file is missing, not JSON, or holds unknown or missing keys; the message names the file.
+    """
+    calibration_path, thresholds_path = Path(directory) / CALIBRATION_FILE, Path(directory) / THRESHOLDS_FILE
+    calibration = Calibration.from_dict(read_json(calibration_path), str(calibration_path))
+    thresholds = read_json(thresholds_path)
+    check_keys(thresholds, {"default", "points"}, {"default", "points"}, str(thresholds_path))
+    if not isinstance(thresholds["points"], Sequence):
+        raise CalibrationError(f"{thresholds_path}: points must be a list, got {thresholds['points']!r}; fit it again")
+    points = tuple(OperatingPoint.from_dict(point, str(thresholds_path)) for point in thresholds["points"])
+    return Decision(calibration, points, thresholds["default"])
