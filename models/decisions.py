@@ -5,8 +5,8 @@ The fitting half is `eval/thresholds.py`. NumPy only. Binary view: positive mean
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,27 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..data_prep.errors import CalibrationError
+from .bands import AbstainBand
+from .bounds import Guarantee, StoredInterval, check_counts, with_nested, without_none
 from .calibration import CALIBRATION_FILE, Calibration
 from .stored import check_keys, finite, from_dict, read_json
 
-Objective = Literal["f1", "balanced_accuracy"]
-OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+Objective = Literal[
+    "f1",
+    "f1_macro",
+    "balanced_accuracy",
+    "mcc",
+    "youden",
+    "match_rate",
+    "cost",
+    "precision_at",
+    "recall_at",
+    "risk_control",
+]
+ALL_OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+OBJECTIVES: tuple[Objective, ...] = ALL_OBJECTIVES[:6]  # those that need neither target nor costs
 THRESHOLDS_FILE = "thresholds.json"
+_INTERVALS = ("interval", "sensitivity_interval", "specificity_interval")
 
 
 @dataclass(frozen=True)
@@ -32,11 +47,17 @@ class OperatingPoint:
 
     Attributes:
         name: how callers ask for it.
-        objective: the metric it maximises.
+        objective: what it was chosen for; `eval/thresholds.py` defines each.
         threshold: on the calibrated probability, in [0, 1], or just above 1.
         metric: value of the objective on the fitting rows.
         tp, fp, tn, fn: confusion counts on the fitting rows.
         positive_rate: share of supported rows among the fitting rows.
+        target: the precision or recall asked for, or the risk allowed.
+        cost_fp, cost_fn: price of a wrong `supported` and of a missed one, where the objective is `cost`.
+        interval: of `metric`, clustered by group, for this threshold held fixed.
+        sensitivity_interval, specificity_interval: likewise; what correcting a proportion needs.
+        guarantee: where the threshold is risk-controlled.
+        n_groups: independent groups among the fitting rows.
     """
 
     name: str
@@ -48,18 +69,43 @@ class OperatingPoint:
     tn: int
     fn: int
     positive_rate: float
+    target: float | None = None
+    cost_fp: float | None = None
+    cost_fn: float | None = None
+    interval: StoredInterval | None = None
+    sensitivity_interval: StoredInterval | None = None
+    specificity_interval: StoredInterval | None = None
+    guarantee: Guarantee | None = None
+    n_groups: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an objective or threshold that cannot be applied."""
-        if self.objective not in OBJECTIVES:
+        """Refuse an objective or threshold that cannot be applied, and counts that are none."""
+        if self.objective not in ALL_OBJECTIVES:
             raise CalibrationError(
-                f"operating point {self.name}: unknown objective, got {self.objective!r}; use one of {list(OBJECTIVES)}"
+                f"operating point {self.name}: unknown objective, got {self.objective!r}; "
+                f"use one of {list(ALL_OBJECTIVES)}"
             )
         if not (finite(self.threshold) and self.threshold >= 0):
             raise CalibrationError(
                 f"operating point {self.name}: threshold must be a finite number >= 0, got {self.threshold!r}; "
                 f"fit it again"
             )
+        check_counts(self, ("tp", "fp", "tn", "fn", "n_groups"), f"operating point {self.name}")
+
+    @property
+    def n(self) -> int:
+        """Rows it was fitted on."""
+        return self.tp + self.fp + self.tn + self.fn
+
+    @property
+    def sensitivity(self) -> float:
+        """Share of the supported rows that it calls supported, tp / (tp + fn); NaN without one."""
+        return self.tp / (self.tp + self.fn) if self.tp + self.fn else math.nan
+
+    @property
+    def specificity(self) -> float:
+        """Share of the other rows that it does not call supported, tn / (tn + fp); NaN without one."""
+        return self.tn / (self.tn + self.fp) if self.tn + self.fp else math.nan
 
     def decide(self, p: ArrayLike) -> NDArray[np.bool_]:
         """True where p >= threshold.
@@ -70,21 +116,26 @@ class OperatingPoint:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `from_dict` gives an equal point back, bit for bit."""
-        return dataclasses.asdict(self)
+        return without_none(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = THRESHOLDS_FILE) -> OperatingPoint:
         """The operating point a dict describes; `CalibrationError` on unknown or missing keys."""
-        return from_dict(cls, values, where)
+        nested: dict[str, type] = {"guarantee": Guarantee, **dict.fromkeys(_INTERVALS, StoredInterval)}
+        return from_dict(cls, with_nested(values, nested, where), where)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """Everything between a margin and a label: one calibration and its operating points, `default` among them."""
+    """Everything between a margin and a label: one calibration and its operating points, `default` among them.
+
+    `abstain`, where fitted, is the band for callers who want a third answer.
+    """
 
     calibration: Calibration
     points: tuple[OperatingPoint, ...]
     default: str
+    abstain: AbstainBand | None = None
 
     def __post_init__(self) -> None:
         """Refuse two points of one name, and a default that is not among them."""
@@ -110,11 +161,10 @@ def write_decision(directory: str | Path, decision: Decision) -> list[Path]:
     """Write calibration.json and thresholds.json into `directory` (made if need be); returns both paths."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
-    points = [point.to_dict() for point in decision.points]
-    files = {
-        CALIBRATION_FILE: decision.calibration.to_dict(),
-        THRESHOLDS_FILE: {"default": decision.default, "points": points},
-    }
+    thresholds: dict[str, Any] = {"default": decision.default, "points": [p.to_dict() for p in decision.points]}
+    if decision.abstain is not None:
+        thresholds["abstain"] = decision.abstain.to_dict()
+    files = {CALIBRATION_FILE: decision.calibration.to_dict(), THRESHOLDS_FILE: thresholds}
     for name, values in files.items():
         text = json.dumps(values, indent=2, allow_nan=False) + "\n"
         (directory / name).write_text(text, encoding="utf-8")
@@ -130,8 +180,10 @@ def read_decision(directory: str | Path) -> Decision:
     calibration_path, thresholds_path = Path(directory) / CALIBRATION_FILE, Path(directory) / THRESHOLDS_FILE
     calibration = Calibration.from_dict(read_json(calibration_path), str(calibration_path))
     thresholds = read_json(thresholds_path)
-    check_keys(thresholds, {"default", "points"}, {"default", "points"}, str(thresholds_path))
+    check_keys(thresholds, {"default", "points", "abstain"}, {"default", "points"}, str(thresholds_path))
     if not isinstance(thresholds["points"], Sequence):
         raise CalibrationError(f"{thresholds_path}: points must be a list, got {thresholds['points']!r}; fit it again")
     points = tuple(OperatingPoint.from_dict(point, str(thresholds_path)) for point in thresholds["points"])
-    return Decision(calibration, points, thresholds["default"])
+    band = thresholds.get("abstain")
+    abstain = None if band is None else AbstainBand.from_dict(band, f"{thresholds_path}: abstain")
+    return Decision(calibration, points, thresholds["default"], abstain)
