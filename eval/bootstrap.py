@@ -104,9 +104,12 @@ class Resamples:
             )
         if np.isnan(values).any():
             raise RowError(f"bootstrap: NaN cannot be summed, got {np.isnan(values).sum()}; leave failed rows out")
-        columns = values.reshape(len(values), -1).T if values.size else np.zeros((int(np.prod(values.shape[1:])), 0))
-        sums = [np.bincount(self.group_of_row, column, minlength=self.n_groups) for column in columns]
-        return np.stack(sums, axis=1).reshape(self.n_groups, *values.shape[1:]).astype(np.float64)
+        sums = np.zeros((self.n_groups, *values.shape[1:]))
+        if values.ndim == 1:
+            return np.bincount(self.group_of_row, values, minlength=self.n_groups).astype(np.float64)
+        for column in range(values.shape[1]):
+            sums[:, column] = np.bincount(self.group_of_row, values[:, column], minlength=self.n_groups)
+        return sums
 
     def blocks(self) -> Iterator[Floats]:
         """The counts a few draws at a time, float64, shape (some draws, groups): whole they might not fit in memory."""
