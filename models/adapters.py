@@ -73,6 +73,8 @@ def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
     for name, parameter in model.named_parameters():
         # A sharded parameter (ZeRO-3) reports its own size as zero and keeps the true one in ds_numel.
         size = getattr(parameter, "ds_numel", parameter.numel())
+        if (quantised := getattr(parameter, "quant_state", None)) is not None:
+            size = quantised.shape.numel()  # its bytes hold two weights each
         counts["total"] += size
         if parameter.requires_grad:
             part = next((p for p in ("merger", "visual", "lm_head", "score") if f"{p}." in name), "language_model")

@@ -27,6 +27,7 @@ from ..data_prep.config import from_mapping
 from ..data_prep.dataset import sha256_of
 from ..data_prep.errors import ConfigError, DirectoryError
 from ..data_prep.frames import FrameSampling
+from ..data_prep.rows import Label
 from .positions import PositionRule
 from .prompt import Prompt
 
@@ -56,7 +57,8 @@ class VerifierConfig:
     refuted_id: int
     sampling: FrameSampling
     position_rule: PositionRule = "published"
-    head: Literal["next_token"] = "next_token"
+    head: Literal["next_token", "nli"] = "next_token"
+    labels: tuple[Label, ...] = ("supported", "refuted")
     max_tokens: int = 8192
     claims_per_row: int = 32
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"

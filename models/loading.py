@@ -6,29 +6,49 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 
 from ..data_prep.errors import DirectoryError
 from .backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from .directory import VerifierConfig
 from .encoding import Encoder
+from .heads import Head, NextToken, Readout
+from .prompt import LabelWords
 
 
 def load_weights(directory: Path, config: VerifierConfig, base: str | Path | None = None, adapter: bool = True) -> Any:
-    """The network of a verifier directory: adapter over its checked base (or that base alone), or its full model."""
-    dtype = getattr(torch, config.dtype)
+    """The network of a verifier directory: adapter over its checked base (or that base alone), or its full model.
+
+    Without its adapter, an NLI verifier's head stands where training started it from the verdict words.
+    """
+    dtype, readout = getattr(torch, config.dtype), readout_of(config)
+    head = readout if isinstance(readout, Head) else None
     if config.weights == "full":
         if not adapter:
             raise DirectoryError(
                 f"{directory}: holds a full model, got adapter=False; there is no adapter to leave out"
             )
-        return load_backbone(directory / "model", dtype=dtype)
+        return load_backbone(directory / "model", dtype=dtype, head=head)
     from peft import PeftModel
 
     base_path = find_base(directory, config, base)
-    model = load_backbone(base_path, dtype=dtype, quantization_config=_quantization(config))
+    # With an adapter the head's weights are in its file: what stands in their place until then does not matter.
+    words = None if adapter else LabelWords(config.supported_id, config.refuted_id)
+    model = load_backbone(
+        base_path, dtype=dtype, quantization_config=_quantization(config), head=head, words=words if head else None
+    )
     if not adapter:
         return model
-    return PeftModel.from_pretrained(model, str(directory / "adapter"), autocast_adapter_dtype=False)
+    adapted = PeftModel.from_pretrained(model, str(directory / "adapter"), autocast_adapter_dtype=False)
+    _check_adapter(directory / "adapter", adapted)
+    return adapted
+
+
+def readout_of(config: VerifierConfig) -> Readout:
+    """How a verifier's logits are read: two words of the vocabulary, or a head of its labels."""
+    if config.head == "nli":
+        return Head(config.labels)
+    return NextToken(LabelWords(config.supported_id, config.refuted_id))
 
 
 def find_base(directory: Path, config: VerifierConfig, base: str | Path | None = None) -> Path:
@@ -58,6 +78,20 @@ def make_encoder(processor_path: str | Path, model_config: Any, config: Verifier
         config.position_rule,
         config.max_tokens,
     )
+
+
+def _check_adapter(folder: Path, adapted: Any) -> None:
+    """peft leaves a weight that its file lacks as it was initialised, and drops one it has no place for."""
+    from peft import get_peft_model_state_dict
+
+    with safe_open(folder / "adapter_model.safetensors", "pt") as tensors:
+        stored = set(tensors.keys())
+    expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+    if stored != expected:
+        raise DirectoryError(
+            f"{folder}: the adapter's weights do not fit its configuration, missing {sorted(expected - stored)[:5]}, "
+            f"unexpected {sorted(stored - expected)[:5]}; export the verifier again"
+        )
 
 
 def _quantization(config: VerifierConfig) -> Any:

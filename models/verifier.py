@@ -25,8 +25,8 @@ from .calibration import CALIBRATION_FILE, IDENTITY
 from .decisions import Decision, read_decision
 from .directory import fingerprint, read_directory
 from .encoding import Encoder, Media
-from .heads import NextToken
-from .loading import load_weights, make_encoder
+from .heads import Readout
+from .loading import load_weights, make_encoder, readout_of
 from .prefixes import PrefixCache
 from .prompt import LabelWords
 from .scheduling import batch_by_length, read_ahead
@@ -62,7 +62,7 @@ class Verifier:
         self,
         model: torch.nn.Module,
         encoder: Encoder,
-        words: LabelWords,
+        readout: Readout,
         claims_per_row: int,
         decision: Decision | None = None,
         media_root: str | Path | None = None,
@@ -77,11 +77,10 @@ class Verifier:
         if batch_tokens < 1:
             raise ConfigError(f"batch_tokens: must be at least 1, got {batch_tokens}; 1 scores segments one by one")
         self.model, self.prefixes = model.eval(), PrefixCache(prefix_cache_gib)
-        self.encoder, self.words, self.claims_per_row = encoder, words, claims_per_row
+        self.encoder, self.readout, self.claims_per_row = encoder, readout, claims_per_row
         self.decision, self.media_root, self.fingerprint = decision, media_root, fingerprint
         self.batch_tokens = batch_tokens
-        readout, layout = NextToken(words), encoder.layout
-        self.scorer = PrefixScorer(model, readout, layout, encoder.pad_id, self.prefixes, claims_per_row)
+        self.scorer = PrefixScorer(model, readout, encoder.layout, encoder.pad_id, self.prefixes, claims_per_row)
         self.reader = SegmentReader(encoder, self.scorer, media_root, frame_cache, vision_features)
 
     @classmethod
@@ -139,7 +138,7 @@ class Verifier:
         return cls(
             model,
             encoder,
-            words,
+            readout_of(config),
             config.claims_per_row,
             read_decision(directory) if adapter and (directory / CALIBRATION_FILE).is_file() else None,
             media_root,

@@ -72,7 +72,7 @@ def make_scorer(model, encoder, words):
 @pytest.fixture
 def make_verifier(model, encoder, words, clips):
     def make(**options: Any) -> Verifier:
-        return Verifier(model, encoder, words, 32, media_root=clips, **options)
+        return Verifier(model, encoder, NextToken(words), 32, media_root=clips, **options)
 
     return make
 
@@ -309,11 +309,11 @@ def test_changed_weights_are_not_answered_from_old_prefixes(tiny_base, encoder, 
 
     torch.manual_seed(0)
     model = attach_lora(load_backbone(tiny_base), LoraConfig(r=4, init_lora_weights=False))
-    verifier, evidence = Verifier(model, encoder, words, 32), Passage("The ball is red.")
+    verifier, evidence = Verifier(model, encoder, NextToken(words), 32), Passage("The ball is red.")
 
     def asked() -> list[float]:
         kept = [v.margin for v in verifier.score(CLAIMS[:3], evidence)]
-        assert close(kept, [v.margin for v in Verifier(model, encoder, words, 32).score(CLAIMS[:3], evidence)])
+        assert close(kept, [v.margin for v in Verifier(model, encoder, NextToken(words), 32).score(CLAIMS[:3], evidence)])
         return kept
 
     tuned = asked()
@@ -351,7 +351,7 @@ EVIDENCES = (
 @pytest.fixture(scope="module")
 def reference(tiny_base, encoder, words, clips) -> dict[tuple[int, int], float]:
     """Margins of claims 0 to 7 about each evidence, each asked alone."""
-    verifier = Verifier(load_backbone(tiny_base), encoder, words, 32, media_root=clips, prefix_cache_gib=0)
+    verifier = Verifier(load_backbone(tiny_base), encoder, NextToken(words), 32, media_root=clips, prefix_cache_gib=0)
     return {
         (e, c): verifier.score([CLAIMS[c]], evidence)[0].margin
         for e, evidence in enumerate(EVIDENCES)
@@ -372,7 +372,7 @@ def test_any_mix_of_pairs_gets_the_margins_of_pairs_asked_alone(
     verifier = Verifier(
         shared_model(tiny_base),
         encoder,
-        words,
+        NextToken(words),
         32,
         media_root=clips,
         prefix_cache_gib=cache_bytes / 2**30,

@@ -170,7 +170,7 @@ def test_what_was_trained_is_what_is_loaded(tiny_base, colour_dataset, tmp_path,
 
     def keep(trainer, encoder, config):
         trainer.model.eval()
-        verifier = Verifier(trainer.model, encoder, trainer.readout.words, config.claims_per_row)
+        verifier = Verifier(trainer.model, encoder, trainer.readout, config.claims_per_row)
         kept["margins"] = [v.margin for v in verifier.score_pairs(read_split(colour_dataset, "test"))]
         return save(trainer, encoder, config)
 

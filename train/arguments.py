@@ -11,11 +11,14 @@ from trl import ModelConfig, TrlParser
 
 from ..data_prep.errors import ConfigError
 from ..data_prep.frames import FrameSampling
+from ..models.adapters import PARTS
 from ..models.positions import POSITION_RULES
 from ..models.prompt import Prompt
 
 _PROMPT, _SAMPLING = Prompt(), FrameSampling()
-LORA_PARTS = ("language_model", "visual", "merger", "lm_head")
+LORA_PARTS = tuple(PARTS)
+HEAD_INITS = ("verdict_words", "random")
+BAD_ROWS = ("stop", "skip")
 
 
 @dataclass
@@ -146,6 +149,9 @@ def parse(argv: list[str] | None) -> tuple[VerdictArguments, TrainingArguments, 
     for name in ("claims_per_row", "tokens_per_row", "tokens_per_batch", "max_tokens"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise ConfigError(f"{name}: must be at least 1, got {value}; correct it or leave it out")
+    for name, known in (("head_init", HEAD_INITS), ("bad_rows", BAD_ROWS), ("labels", (2, 3))):
+        if (value := getattr(arguments, name)) not in known:
+            raise ConfigError(f"{name}: must be one of {known}, got {value!r}; pick one")
     # TrainingArguments keeps the word as a string, and the Trainer would look for a folder of that name.
     words: dict[Any, Any] = {"true": True, "false": None}
     resume = training.resume_from_checkpoint

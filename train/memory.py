@@ -78,10 +78,13 @@ class Setting:
     lora_rank: int | None = None  # None: the language model itself trains
     train_vision: bool = False
     checkpointing: bool = True
+    n_trainable: int | None = None  # where more is known than the rank
 
     @property
     def trainable(self) -> int:
         """Parameters that train."""
+        if self.n_trainable is not None:
+            return self.n_trainable
         if self.lora_rank is not None:
             return lora_parameters(self.config.get_text_config(), self.lora_rank)
         parameters = Parameters.of(self.config)
@@ -186,6 +189,7 @@ def estimate_run(
     model: ModelConfig,
     engine: Engine | None = None,
     longest_row: int | None = None,
+    n_trainable: int | None = None,
 ) -> Estimate:
     """The larger of a run's steps and evaluations, as it is configured.
 
@@ -196,15 +200,18 @@ def estimate_run(
         model: of the run.
         engine: other than this process's.
         longest_row: as for `Load.of`.
+        n_trainable: parameters that train, if not those of a rank on every linear layer of the language model.
     """
+    in_tower = model.use_peft and bool({"visual", "merger"} & set(arguments.lora_parts))
     setting = Setting(
         config,
         dtype_bytes=4 if model.dtype == "float32" else 2,
         nf4=model.load_in_4bit,
         double_quantised=model.use_bnb_nested_quant,
         lora_rank=model.lora_r if model.use_peft else None,
-        train_vision=arguments.train_vision,
+        train_vision=in_tower or (arguments.train_vision and not model.use_peft),
         checkpointing=bool(training.activation_checkpointing),
+        n_trainable=n_trainable,
     )
     engine = engine or Engine.of(training)
     load = Load.of(config, arguments, training.per_device_train_batch_size, longest_row)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import platform
 import sys
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainingArguments, set_seed
+from transformers import AutoConfig, TrainingArguments, set_seed
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
@@ -26,20 +25,23 @@ from ..models.adapters import attach_lora, trainable_summary
 from ..models.backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from ..models.directory import BaseModel, VerifierConfig
 from ..models.encoding import Encoder
-from ..models.heads import NextToken, Readout
+from ..models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
 from ..models.prompt import LabelWords
 from .arguments import VerdictArguments, torch_dtype
 from .draft import save_draft
 from .feeding import check_tower_calls, make_batches, make_datasets, make_vision_cache
 from .groups import BatchedRows, Collator, check_rows
-from .lengths import TokenCounts, group_pairs
+from .lengths import TokenCounts
+from .plan import plan_of, trainable_line
 from .trainer import VerdictTrainer
 
 MAX_PROBLEMS_SHOWN = 20
 
 
-def run(arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig) -> Path | None:
-    """Fine-tune a next-token verifier.
+def run(
+    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, nli: bool = False
+) -> Path | None:
+    """Fine-tune a next-token verifier, or one with an NLI head.
 
     Returns:
         The draft verifier's directory, or None after `validate_only`.
@@ -52,41 +54,53 @@ def run(arguments: VerdictArguments, training: TrainingArguments, model_config: 
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
     pairs = {split: _read(arguments, split) for split in splits}
-    encoder, words, dtype = make_encoder(arguments, model_config, base)
+    config = AutoConfig.from_pretrained(base)
+    encoder = make_encoder(arguments, base, config)
+    words = LabelWords.of(arguments.prompt(), encoder.tokenizer)
+    readout = make_readout(arguments, words, nli)
     counts = TokenCounts(encoder)
     validate(pairs, counts, training)
+    plan = plan_of(pairs, config, readout, counts, arguments, training, model_config)
     if arguments.validate_only:
-        print(arithmetic(pairs, arguments, training, counts))
+        print(plan)
         return None
 
     start_run(arguments, training, model_config)
-    model = load_model(arguments, model_config, base, dtype)
-    _main_print(training, arithmetic(pairs, arguments, training, counts, model))
-    trainer = make_trainer(model, NextToken(words), pairs, encoder, counts, arguments, training)
+    dtype = torch_dtype(model_config, config.dtype)
+    model = load_model(arguments, model_config, base, dtype, readout, words)
+    _main_print(training, plan)
+    if (loaded := trainable_line(trainable_summary(model))) not in plan:
+        raise ConfigError(f"what trains is not what was planned, got {loaded!r}; please report this")
+    trainer = make_trainer(model, readout, pairs, encoder, counts, arguments, training)
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
-    draft = save_draft(trainer, encoder, _verifier_config(arguments, model_config, base, words, dtype, trainer))
+    verifier = _verifier_config(arguments, model_config, base, words, dtype, trainer, readout)
+    draft = save_draft(trainer, encoder, verifier)
     _main_print(training, f"draft verifier: {draft}")
     return draft
 
 
-def make_encoder(
-    arguments: VerdictArguments, model_config: ModelConfig, base: Path
-) -> tuple[Encoder, LabelWords, torch.dtype]:
-    """The encoder of a run, its verdict words, and the dtype weights will be loaded in; no weights are read yet."""
-    from transformers import AutoConfig
-
-    config = AutoConfig.from_pretrained(base)
-    processor = load_processor(base)
-    prompt = arguments.prompt()
-    encoder = Encoder(
-        processor,
+def make_encoder(arguments: VerdictArguments, base: Path, config: Any) -> Encoder:
+    """The encoder of a run; no weights are read."""
+    return Encoder(
+        load_processor(base),
         vision_layout(config),
-        prompt,
+        arguments.prompt(),
         arguments.sampling(),
         arguments.position_rule,  # type: ignore[arg-type]  (mrope_positions refuses unknown rules)
         arguments.max_tokens,
     )
-    return encoder, LabelWords.of(prompt, processor.tokenizer), torch_dtype(model_config, config.dtype)
+
+
+def make_readout(arguments: VerdictArguments, words: LabelWords, nli: bool) -> Readout:
+    """What is trained to judge: the next token, or a head of two or three labels."""
+    if not nli:
+        if arguments.labels != len(TWO_LABELS):
+            raise ConfigError(
+                f"labels: a next-token verifier has two verdict words, got {arguments.labels} labels; "
+                "train an NLI head instead (train/nli.py)"
+            )
+        return NextToken(words)
+    return Head(TWO_LABELS if arguments.labels == len(TWO_LABELS) else THREE_LABELS)
 
 
 def validate(pairs: dict[str, list[Pair]], counts: TokenCounts, training: TrainingArguments) -> None:
@@ -103,20 +117,35 @@ def validate(pairs: dict[str, list[Pair]], counts: TokenCounts, training: Traini
     )
 
 
-def load_model(arguments: VerdictArguments, model_config: ModelConfig, base: Path, dtype: torch.dtype) -> Any:
-    """The network with what is trained unfrozen: LoRA adapters, or all of the language model (and vision if asked)."""
+def load_model(
+    arguments: VerdictArguments,
+    model_config: ModelConfig,
+    base: Path,
+    dtype: torch.dtype,
+    readout: Readout,
+    words: LabelWords,
+) -> Any:
+    """The network with what is trained unfrozen: adapters and head, or the language model (and vision if asked)."""
     quantization = get_quantization_config(model_config)
     peft_config = get_peft_config(model_config)
     if quantization is not None and peft_config is None:
         raise ConfigError("load_in_4bit: quantised weights cannot be trained, got use_peft: false; set use_peft: true")
-    attention = model_config.attn_implementation or "sdpa"
-    model = load_backbone(base, dtype=dtype, quantization_config=quantization, attn_implementation=attention)
+    head = readout if isinstance(readout, Head) else None
+    model = load_backbone(
+        base,
+        dtype=dtype,
+        quantization_config=quantization,
+        attn_implementation=model_config.attn_implementation or "sdpa",
+        head=head,
+        words=words if head is not None and arguments.head_init == "verdict_words" else None,
+    )
     model.config.use_cache = False
     if peft_config is not None:
         # Not through peft's prepare_model_for_kbit_training: it turns norms and embeddings to float32, and a verifier
         # loaded from disk would then not be the function that was trained.
-        return attach_lora(model, peft_config)
-    model.model.visual.requires_grad_(arguments.train_vision)
+        return attach_lora(model, peft_config, arguments.lora_parts)
+    if hasattr(model.model, "visual"):
+        model.model.visual.requires_grad_(arguments.train_vision)
     return model
 
 
@@ -155,37 +184,6 @@ def make_trainer(
     return trainer
 
 
-def arithmetic(
-    pairs: dict[str, list[Pair]],
-    arguments: VerdictArguments,
-    training: TrainingArguments,
-    counts: TokenCounts,
-    model: Any = None,
-) -> str:
-    """What the run amounts to, before its first step."""
-    n_claims, most = len(pairs["train"]), arguments.claims_per_row
-    groups = group_pairs(pairs["train"], most, arguments.tokens_per_row, counts)
-    batches = make_batches(groups, arguments, training, counts)
-    rows, accumulated = training.per_device_train_batch_size, training.gradient_accumulation_steps
-    n_batches = math.ceil(len(groups) / rows) if batches is None else len(batches)
-    per_step = accumulated * training.world_size  # batches
-    steps_per_epoch = math.ceil(n_batches / per_step)
-    steps = training.max_steps if training.max_steps > 0 else steps_per_epoch * training.num_train_epochs
-    lines = [
-        f"train         {n_claims} claims in {len(groups)} packed rows of at most {most}, in {n_batches} batches of at "
-        f"most {rows} rows" + ("" if batches is None else f" or {arguments.tokens_per_batch} tokens"),
-        f"validation    {len(pairs['validation'])} claims" if "validation" in pairs else "validation    none",
-        f"step          {accumulated} accumulated x {training.world_size} processes = {per_step} batches, "
-        f"about {n_claims / max(n_batches / per_step, 1):.0f} claims",
-        f"steps         {steps:.0f} ({steps / steps_per_epoch:.1f} epochs)",
-    ]
-    if model is not None:
-        trainable = trainable_summary(model)
-        total = trainable.pop("total")
-        lines.append(f"trainable     {sum(trainable.values()):,} of {total:,} parameters: {trainable}")
-    return "\n".join(lines)
-
-
 def start_run(arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig) -> None:
     """Refuse a directory that holds another run; record configuration, versions, data and hardware in run.json."""
     out = Path(training.output_dir or "")
@@ -220,6 +218,7 @@ def _verifier_config(
     words: LabelWords,
     dtype: torch.dtype,
     trainer: VerdictTrainer,
+    readout: Readout,
 ) -> VerifierConfig:
     name = model_config.model_name_or_path or ""
     local = Path(name).is_dir()
@@ -236,6 +235,8 @@ def _verifier_config(
         prompt=arguments.prompt(),
         supported_id=words.supported_id,
         refuted_id=words.refuted_id,
+        head="nli" if isinstance(readout, Head) else "next_token",
+        labels=readout.labels,
         sampling=arguments.sampling(),
         position_rule=arguments.position_rule,  # type: ignore[arg-type]
         max_tokens=arguments.max_tokens,

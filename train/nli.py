@@ -1,0 +1,33 @@
+"""Fine-tune a verifier with an NLI head: two labels (supported, refuted) or three (and not_enough).
+
+    accelerate launch train/nli.py --config configs/kitchen_nli.yaml
+    accelerate launch train/nli.py --config configs/kitchen_nli.yaml --learning_rate 1e-4 --output_dir runs/other
+    accelerate launch train/nli.py --config configs/kitchen_nli.yaml --validate_only true
+
+The head is a linear layer on the last position of the prompt. It starts from the output layer's rows of the two verdict
+words, so that it begins as the next-token verifier does, or at random (MiRAGE, appendix H).
+
+Keys are those of transformers' TrainingArguments, TRL's ModelConfig, and train/arguments.py. Leaves a draft verifier
+in <output_dir>/draft, which eval/predict.py reads and eval/export.py publishes.
+"""
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Parse and run; the exit status is 1 if configuration or data are at fault."""
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.train.arguments import parse
+    from proofreel.train.recipe import run
+
+    try:
+        run(*parse(None if argv is None else list(argv)), nli=True)
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,136 @@
+"""What a run amounts to, before a weight is loaded: rows, tokens, steps, the verdict, what trains, and memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import TrainingArguments
+from trl import ModelConfig, get_peft_config
+
+from ..data_prep.rows import Image, Pair, VideoSegment, evidence_key
+from ..models.adapters import attach_lora, trainable_summary
+from ..models.heads import Head, NextToken, Readout
+from ..models.shapes import meta_model
+from .arguments import VerdictArguments
+from .feeding import make_batches
+from .lengths import TokenCounts, group_pairs
+from .memory import estimate_run
+
+VISION_MARKS = 2  # tokens around the visual ones of a video or image
+
+
+def plan_of(
+    pairs: dict[str, list[Pair]],
+    config: Any,
+    readout: Readout,
+    counts: TokenCounts,
+    arguments: VerdictArguments,
+    training: TrainingArguments,
+    model_config: ModelConfig,
+) -> str:
+    """The arithmetic of a run, one line each.
+
+    Args:
+        pairs: of each split.
+        config: of the backbone.
+        readout: what is trained.
+        counts: of this run's tokens.
+        arguments: of the run, like `training` and `model_config`.
+    """
+    groups = group_pairs(pairs["train"], arguments.claims_per_row, arguments.tokens_per_row, counts)
+    trained = planned_counts(config, readout, arguments, model_config)
+    longest = max(r.prefix + r.claims for r in map(counts.row, groups))
+    n_trained = sum(trained.values()) - trained["total"]
+    memory = estimate_run(config, arguments, training, model_config, longest_row=longest, n_trainable=n_trained)
+    return "\n".join(
+        [
+            *_steps(pairs, groups, counts, arguments, training),
+            _tokens(pairs["train"], groups, counts, longest),
+            f"verdict       {_verdict(readout, counts)}",
+            trainable_line(trained),
+            f"memory        about {memory}",
+        ]
+    )
+
+
+def planned_counts(
+    config: Any, readout: Readout, arguments: VerdictArguments, model_config: ModelConfig
+) -> dict[str, int]:
+    """`trainable_summary` of the network that will be trained, from its configuration: built on the meta device."""
+    model: Any = meta_model(config)
+    if (peft_config := get_peft_config(model_config)) is not None:
+        model = attach_lora(model, peft_config, arguments.lora_parts)
+    elif hasattr(model.model, "visual"):
+        model.model.visual.requires_grad_(arguments.train_vision)
+    counts = trainable_summary(model)
+    if isinstance(readout, Head):  # it stands in place of the output layer
+        text = config.get_text_config()
+        counts["score"] = len(readout.labels) * text.hidden_size
+        counts["total"] += counts["score"]
+        if not config.tie_word_embeddings:
+            counts["total"] -= text.hidden_size * text.vocab_size
+            counts["lm_head"] = 0
+    return counts
+
+
+def trainable_line(counts: dict[str, int]) -> str:
+    """What trains, part by part, from `trainable_summary`."""
+    parts = {part: n for part, n in counts.items() if part != "total" and n}
+    listed = ", ".join(f"{part} {n:,}" for part, n in parts.items())
+    return f"trainable     {sum(parts.values()):,} of {counts['total']:,} parameters: {listed or 'nothing'}"
+
+
+def _steps(
+    pairs: dict[str, list[Pair]],
+    groups: Sequence[Sequence[Pair]],
+    counts: TokenCounts,
+    arguments: VerdictArguments,
+    training: TrainingArguments,
+) -> list[str]:
+    n_claims, most = len(pairs["train"]), arguments.claims_per_row
+    batches = make_batches(groups, arguments, training, counts)
+    rows, accumulated = training.per_device_train_batch_size, training.gradient_accumulation_steps
+    n_batches = math.ceil(len(groups) / rows) if batches is None else len(batches)
+    per_step = accumulated * training.world_size  # batches
+    steps_per_epoch = math.ceil(n_batches / per_step)
+    steps = training.max_steps if training.max_steps > 0 else steps_per_epoch * training.num_train_epochs
+    n_tokens = sum(r.prefix + r.claims for r in map(counts.row, groups))
+    share = max(n_batches / per_step, 1)
+    return [
+        f"train         {n_claims} claims in {len(groups)} packed rows of at most {most}, in {n_batches} batches of at "
+        f"most {rows} rows" + ("" if batches is None else f" or {arguments.tokens_per_batch} tokens"),
+        f"validation    {len(pairs['validation'])} claims" if "validation" in pairs else "validation    none",
+        f"step          {accumulated} accumulated x {training.world_size} processes = {per_step} batches, "
+        f"about {n_claims / share:.0f} claims and {n_tokens / share:,.0f} tokens",
+        f"steps         {steps:.0f} ({steps / steps_per_epoch:.1f} epochs)",
+    ]
+
+
+def _tokens(pairs: Sequence[Pair], groups: Sequence[Sequence[Pair]], counts: TokenCounts, longest: int) -> str:
+    evidences = {evidence_key(p.evidence): p.evidence for p in pairs}
+    visual = [visual_tokens(evidence, counts) for evidence in evidences.values()]
+    prompt = max(counts.prefix(g[0].evidence) + max(map(counts.claim, g)) for g in groups)
+    return (
+        f"tokens        {sum(visual) / len(visual):.0f} visual per evidence (at most {max(visual)}), longest row "
+        f"{longest}, longest prompt {prompt} of {counts.encoder.max_tokens}"
+    )
+
+
+def visual_tokens(evidence: Sequence[Any], counts: TokenCounts) -> int:
+    """Tokens that stand for what an evidence shows."""
+    shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+    if not shown:
+        return 0
+    text = counts.encoder.count_prefix_tokens(tuple(e for e in evidence if e not in shown))
+    return counts.prefix(tuple(evidence)) - text - VISION_MARKS * len(shown)
+
+
+def _verdict(readout: Readout, counts: TokenCounts) -> str:
+    after = repr(counts.encoder.chat.claim("...")[-32:])
+    if isinstance(readout, NextToken):
+        words = (readout.words.supported_id, readout.words.refuted_id)
+        yes, no = (f"{counts.encoder.tokenizer.decode([i])!r} (id {i})" for i in words)
+        return f"next token, {yes} or {no}, after {after}"
+    return f"NLI head of {len(readout.labels)} labels ({', '.join(readout.labels)}), after {after}"
