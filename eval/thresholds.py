@@ -1,62 +1,174 @@
-"""Choosing thresholds on calibrated probabilities. The applying half is `models/decisions.py`."""
+"""Choosing thresholds on calibrated probabilities. The applying half is `models/decisions.py`.
+
+Every cut between distinct probabilities is tried, so the choice is exact. The intervals hold the chosen threshold fixed
+and resample groups: they say how sure its value is on rows like these, not how much the choice profited from them. What
+a threshold is worth is told by a report on other rows.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..data_prep.errors import CalibrationError
-from ..models.decisions import OBJECTIVES, Objective, OperatingPoint
+from ..models.bounds import StoredInterval
+from ..models.decisions import OBJECTIVES, OperatingPoint
+from .bootstrap import Interval, Resamples, interval_of, resample
 from .labelled import checked
-from .metrics import Confusion, Floats, balanced_accuracy, cumulative_counts, f1
+from .metrics import Confusion, Floats, cumulative_counts
+from .objectives import Goal, objective_value, preference
 
 ALL_NEGATIVE = math.nextafter(1.0, 2.0)  # above every probability
-_METRICS = {"f1": f1, "balanced_accuracy": balanced_accuracy}
+
+
+class Cuts(NamedTuple):
+    """Every way to cut rows by probability, from all-negative down to all-positive, shape (1 + distinct,) each."""
+
+    thresholds: Floats
+    gaps: Floats  # between the probabilities on either side
+    tp: Floats
+    fp: Floats
 
 
 def fit_threshold(
-    p: ArrayLike, labels: ArrayLike, objective: Objective = "f1", name: str = "default"
+    p: ArrayLike,
+    labels: ArrayLike,
+    objective: str | Goal = "f1",
+    name: str | None = None,
 ) -> OperatingPoint:
-    """The threshold on p that maximises `objective`; positive means p >= threshold.
+    """The threshold on p that serves `objective` best; positive means p >= threshold.
 
     Every distinct cut is tried, everything-positive (0) and everything-negative (just above 1) among them; equal
     probabilities are never parted. Cuts lie midway between neighbouring probabilities; of equally good cuts the one in
     the widest gap wins. Applying the point to the same rows gives exactly the stored metric and counts.
 
+    `precision_at` takes the most recall among the cuts that reach the target, `recall_at` the most precision.
+
     Args:
         p: probabilities, shape (n,), cross-fitted if a calibrator was fitted on the same rows.
         labels: 1 or 0, shape (n,).
+        objective: see `objectives.objective_value`; `precision_at:0.95`, `recall_at:0.9`, `cost:5:1` carry numbers.
+        name: of the point; that of the goal where None.
+
+    Raises:
+        CalibrationError: no cut reaches the target, or the objective is defined at none.
     """
-    p, y = checked(p, labels, f"threshold {name}")
+    goal = Goal.parse(objective)
+    p, y = checked_probabilities(p, labels, f"threshold {name or goal.name}")
+    return _best(goal, all_cuts(p, y), name or goal.name)
+
+
+def fit_points(
+    p: ArrayLike,
+    labels: ArrayLike,
+    groups: ArrayLike,
+    objectives: Sequence[str | Goal] = OBJECTIVES,
+    n_draws: int = 1_000,
+    seed: int = 0,
+    level: float = 0.95,
+) -> tuple[OperatingPoint, ...]:
+    """An operating point per objective, each with group-clustered intervals of its metric, sensitivity, specificity.
+
+    Args:
+        p: probabilities, shape (n,), cross-fitted if a calibrator was fitted on the same rows.
+        labels: 1 or 0, shape (n,).
+        groups: shape (n,); rows of one group are drawn together. With fewer than two groups no interval is stored.
+
+    Raises:
+        CalibrationError: as `fit_threshold`.
+    """
+    goals = [Goal.parse(objective) for objective in objectives]
+    p, y = checked_probabilities(p, labels, "thresholds")
+    cuts, resamples = all_cuts(p, y), resample(groups, n_draws, seed)
+    return tuple(_with_intervals(_best(g, cuts, g.name), g, p, y, resamples, level) for g in goals)
+
+
+def checked_probabilities(p: ArrayLike, labels: ArrayLike, where: str) -> tuple[Floats, Floats]:
+    """Both as float64, shape (n,); refuses what `labelled.checked` refuses and values outside [0, 1]."""
+    p, y = checked(p, labels, where)
     if np.any((p < 0) | (p > 1)):
-        raise CalibrationError(
-            f"threshold {name}: p must be probabilities, got {p.min()} to {p.max()}; calibrate first"
-        )
-    if objective not in _METRICS:
-        raise CalibrationError(f"threshold {name}: unknown objective, got {objective!r}; use one of {list(OBJECTIVES)}")
-    tp, fp = cumulative_counts(p, y)
-    n_pos, n_neg = int(tp[-1]), int(fp[-1])
-    counts = [Confusion(int(t), int(f), n_neg - int(f), n_pos - int(t)) for t, f in zip(tp, fp, strict=True)]
-    metric = np.array([_METRICS[objective](c) for c in counts])
-    thresholds, gaps = _cuts(p)
-    best = np.lexsort((gaps, metric))[-1]
-    return OperatingPoint(
-        name=name,
-        objective=objective,
-        threshold=float(thresholds[best]),
-        metric=float(metric[best]),
-        positive_rate=n_pos / len(y),
-        **counts[best]._asdict(),
-    )
+        raise CalibrationError(f"{where}: p must be probabilities, got {p.min()} to {p.max()}; calibrate first")
+    return p, y
 
 
-def _cuts(p: Floats) -> tuple[Floats, Floats]:
-    """Thresholds from all-negative down to all-positive, and the width of the gap each lies in."""
+def all_cuts(p: Floats, labels: Floats) -> Cuts:
+    """Every cut between distinct probabilities; equal ones stay together."""
+    tp, fp = cumulative_counts(p, labels)
     descending = np.unique(p)[::-1]
     upper, lower = descending[:-1], descending[1:]
     middle = lower + (upper - lower) / 2
     middle = np.where(middle > lower, middle, upper)  # neighbouring floats have nothing between them
     thresholds = np.concatenate([[ALL_NEGATIVE], middle, [0.0]])
-    return thresholds, np.concatenate([[1 - descending[0]], upper - lower, [descending[-1]]])
+    gaps = np.concatenate([[1 - descending[0]], upper - lower, [descending[-1]]])
+    return Cuts(thresholds, gaps, tp, fp)
+
+
+def stored_interval(found: Interval) -> StoredInterval | None:
+    """An interval as it is stored: not at all where its bounds are undefined."""
+    defined = math.isfinite(found.low) and math.isfinite(found.high)
+    return StoredInterval(found.low, found.high, found.level) if defined else None
+
+
+def _best(goal: Goal, cuts: Cuts, name: str) -> OperatingPoint:
+    n_pos, n_neg = cuts.tp[-1], cuts.fp[-1]
+    counts = (cuts.tp, cuts.fp, n_neg - cuts.fp, n_pos - cuts.tp)
+    first, second = preference(goal, counts)
+    best = int(np.lexsort((cuts.gaps, second, first))[-1])
+    if first[best] == -np.inf:
+        _refuse(goal, counts, name)
+    at_best = Confusion(*(int(c[best]) for c in counts))
+    return OperatingPoint(
+        name=name,
+        objective=goal.objective,
+        threshold=float(cuts.thresholds[best]),
+        metric=float(objective_value(goal, at_best)),
+        positive_rate=float(n_pos / (n_pos + n_neg)),
+        target=goal.target,
+        cost_fp=goal.cost_fp,
+        cost_fn=goal.cost_fn,
+        **at_best._asdict(),
+    )
+
+
+def _refuse(goal: Goal, counts: tuple[Floats, Floats, Floats, Floats], name: str) -> None:
+    values = objective_value(goal, counts)
+    if np.isnan(values).all():
+        raise CalibrationError(
+            f"threshold {name}: {goal.objective} is undefined at every cut, got one probability for all rows; "
+            f"leave this objective out"
+        )
+    raise CalibrationError(
+        f"threshold {name}: no cut reaches the target, got at most {np.nanmax(values):.4f} of {goal.target}; "
+        f"lower the target"
+    )
+
+
+def _with_intervals(
+    point: OperatingPoint, goal: Goal, p: Floats, y: Floats, resamples: Resamples, level: float
+) -> OperatingPoint:
+    drawn = resamples.sums(outcomes(point.decide(p), y)).T
+    tp, fp, tn, fn = drawn
+
+    def interval(draws: Floats, estimate: float) -> StoredInterval | None:
+        return stored_interval(interval_of(draws, estimate, level, n_groups=resamples.n_groups))
+
+    with np.errstate(invalid="ignore"):  # a draw without a class has neither share: NaN, and left out
+        sensitivity, specificity = tp / (tp + fn), tn / (tn + fp)
+    return dataclasses.replace(
+        point,
+        interval=interval(objective_value(goal, (tp, fp, tn, fn)), point.metric),
+        sensitivity_interval=interval(sensitivity, point.sensitivity),
+        specificity_interval=interval(specificity, point.specificity),
+        n_groups=resamples.n_groups,
+    )
+
+
+def outcomes(said: NDArray[np.bool_], labels: Floats) -> Floats:
+    """Which of tp, fp, tn, fn each row is, as 0 and 1, shape (n, 4)."""
+    is_so = labels == 1
+    return np.stack([said & is_so, said & ~is_so, ~said & ~is_so, ~said & is_so], axis=1).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Fitted calibrations recover what was planted and agree with scikit-learn; thresholds are exact and reproducible."""
+"""Fitted calibrations recover what was planted and agree with scikit-learn."""
 
 import dataclasses
 import json
@@ -146,70 +146,12 @@ def test_auto_judges_by_groups_held_out() -> None:
 def test_rows_that_cannot_be_fitted_are_refused_with_the_remedy(margins: list, labels: list, says: str) -> None:
     with pytest.raises(CalibrationError, match=says):
         calibrating.fit_calibration(margins, labels)
-    with pytest.raises(CalibrationError, match=says):
-        calibrating.fit_threshold(margins, labels)
 
 
 def test_one_group_is_refused_because_nothing_can_be_held_out() -> None:
     margins, labels = _drawn(7, 50)
     with pytest.raises(CalibrationError, match="more groups"):
         calibrating.fit_calibration(margins, labels, groups=np.zeros(50))
-
-
-# Thresholds ----------------------------------------------------------------------------------------------------------
-
-
-def _brute_force(p: np.ndarray, labels: np.ndarray, metric) -> float:
-    cuts = np.concatenate([[0.0, 2.0], p, np.nextafter(p, 2)])
-    return max(metric(metrics.confusion(p >= cut, labels)) for cut in cuts)
-
-
-@pytest.mark.parametrize("objective", ["f1", "balanced_accuracy"])
-@pytest.mark.parametrize("decimals", [8, 1])
-@pytest.mark.parametrize("seed", range(10))
-def test_a_threshold_is_the_best_of_all_and_reproduces_what_it_stores(seed: int, decimals: int, objective) -> None:
-    rng = np.random.default_rng(seed)
-    labels = np.concatenate([[0, 0, 1, 1], rng.integers(0, 2, 30)])
-    p = np.round(np.clip(rng.normal(0.4 + 0.2 * labels, 0.3), 0, 1), decimals)
-    point = calibrating.fit_threshold(p, labels, objective, name="x")
-    counts = metrics.confusion(point.decide(p), labels)
-    metric = {"f1": metrics.f1, "balanced_accuracy": metrics.balanced_accuracy}[objective]
-    assert counts == (point.tp, point.fp, point.tn, point.fn)
-    assert metric(counts) == point.metric == _brute_force(p, labels, metric)
-    assert (point.name, point.objective, point.positive_rate) == ("x", objective, labels.mean())
-
-
-def test_a_threshold_never_parts_ties() -> None:
-    # Going through rows one by one would claim F1 1.0 at 0.9, where applying 0.9 gives 2/3.
-    point = calibrating.fit_threshold([0.9, 0.9, 0.9, 0.9], [1, 1, 0, 0])
-    assert point.metric == 2 / 3
-    assert point.threshold == 0.0
-
-
-def test_everything_positive_and_everything_negative_are_tried() -> None:
-    wrong_way, labels = np.array([0.0, 0.1, 0.9, 1.0]), np.array([1, 1, 0, 0])
-    assert calibrating.fit_threshold(wrong_way, labels, "f1").threshold == 0.0
-    negative = calibrating.fit_threshold([0.4, 1.0, 1.0, 1.0, 0.6], [1, 0, 0, 0, 1], "balanced_accuracy")
-    assert negative.metric == 0.5
-    assert {negative.tp + negative.fp, negative.tn + negative.fn} == {0, 5}
-
-
-def test_a_threshold_lies_midway_in_the_widest_of_equally_good_gaps() -> None:
-    assert calibrating.fit_threshold([0.1, 0.2, 0.6, 0.8], [0, 0, 1, 1]).threshold == 0.4
-    # BAcc 0.75 for both cuts 0.8|0.7 and 0.6|0.1; the second gap is wider.
-    point = calibrating.fit_threshold([0.8, 0.7, 0.6, 0.1], [1, 0, 1, 0], "balanced_accuracy")
-    assert_allclose(point.threshold, 0.35)
-
-
-def test_neighbouring_floats_are_still_parted() -> None:
-    low, high = 0.5, math.nextafter(0.5, 1)
-    point = calibrating.fit_threshold([low, low, high, high], [0, 0, 1, 1])
-    assert (point.metric, point.threshold) == (1.0, high)
-
-
-def test_a_threshold_needs_probabilities() -> None:
-    with pytest.raises(CalibrationError, match="must be probabilities"):
-        calibrating.fit_threshold([-1.0, 0.0, 1.0, 2.0], [0, 0, 1, 1])
 
 
 # The program ---------------------------------------------------------------------------------------------------------
