@@ -59,7 +59,8 @@ def prefix_split(
 
 def use_prefix_split(model: Any) -> None:
     """Set it on the language model of a loaded backbone. Saved configurations do not name it: it is how, not what."""
-    model.set_attn_implementation({"text_config": PREFIX_SPLIT})
+    whole = "text_config" not in model.config.sub_configs  # a text backbone is its own language model
+    model.set_attn_implementation(PREFIX_SPLIT if whole else {"text_config": PREFIX_SPLIT})
 
 
 AttentionInterface.register(PREFIX_SPLIT, prefix_split)

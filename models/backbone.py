@@ -1,4 +1,4 @@
-"""Qwen2.5-VL from disk or hub: model, processor, and a hash of the weights that were loaded."""
+"""A backbone from disk or hub, Qwen2.5-VL or Qwen2.5 text: model, processor, and a hash of the loaded weights."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoProcessor, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import AutoProcessor, AutoTokenizer
 
 from ..data_prep.dataset import sha256_of
 from ..data_prep.errors import DirectoryError
+from .architectures import Architecture, architecture_of, read_config
 from .attention import use_prefix_split
 from .heads import Head
-from .positions import VisionLayout
+from .positions import TEXT_LAYOUT, VisionLayout
 from .prompt import LabelWords
-from .score_head import Qwen2_5_VLForVerdicts, score_start
+from .score_head import score_start
+from .text_processor import TextProcessor
 
 # Said on every load, about other libraries' business: peft asks transformers by a deprecated name, and bitsandbytes
 # looks for an optional CPU kernel even where nothing is quantised.
@@ -28,6 +30,9 @@ logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 UNQUANTISED_MODULES = ["model.visual", "lm_head", "score"]
 
 _WANTED_FILES = ["*.safetensors", "*.json", "*.txt", "*.jinja"]
+
+# A folder with any of these is of a backbone that sees.
+_PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
 
 
 def resolve_base(name_or_path: str | Path, revision: str | None = None) -> Path:
@@ -49,8 +54,13 @@ def resolve_base(name_or_path: str | Path, revision: str | None = None) -> Path:
 
 
 def load_processor(path: str | Path) -> Any:
-    """The checkpoint's processor: tokenizer, chat template, image and video processors."""
-    return AutoProcessor.from_pretrained(path)
+    """The processor of a checkpoint, or of a folder that one was saved to: tokenizer, template and what takes pixels.
+
+    Of a text checkpoint it is a `TextProcessor`, its tokenizer alone.
+    """
+    if any((Path(path) / name).is_file() for name in _PROCESSOR_FILES):
+        return AutoProcessor.from_pretrained(path)
+    return TextProcessor(AutoTokenizer.from_pretrained(path), path)
 
 
 def load_backbone(
@@ -62,8 +72,8 @@ def load_backbone(
     device_map: Any = None,
     head: Head | None = None,
     words: LabelWords | None = None,
-) -> Qwen2_5_VLForConditionalGeneration:
-    """Load every weight of a Qwen2.5-VL checkpoint; a head may be new.
+) -> Any:
+    """Load every weight of a checkpoint whose architecture is one of `ARCHITECTURES`; a head may be new.
 
     Args:
         path: a local folder, from `resolve_base`.
@@ -71,13 +81,13 @@ def load_backbone(
         quantization_config: a BitsAndBytesConfig, or None. The vision tower, lm_head and score stay unquantised.
         attn_implementation: sdpa, which the language model then uses through `models.attention`.
         device_map: as in transformers.
-        head: replace the output layer by a `score` head of these labels (`Qwen2_5_VLForVerdicts`).
+        head: replace the output layer by a `score` head of these labels (models/score_head.py).
         words: verdict words a new head starts from (`score_start`); without them it starts at random, to be filled by
             an adapter. A head that the checkpoint holds is loaded as it is.
 
     Raises:
-        DirectoryError: weights missing from the checkpoint (they would be random) or foreign to the architecture, or
-            a checkpoint's head of other labels.
+        DirectoryError: an architecture that is not supported, weights missing from the checkpoint (they would be
+            random) or foreign to the architecture, or a checkpoint's head of other labels.
     """
     if attn_implementation != "sdpa":
         raise DirectoryError(
@@ -86,9 +96,12 @@ def load_backbone(
         )
     if quantization_config is not None:
         quantization_config.llm_int8_skip_modules = list(UNQUANTISED_MODULES)
-    kind, extra, may_lack = _architecture(path, head, words)
-    loaded: Any = kind.from_pretrained(
+    config = read_config(path)
+    architecture = architecture_of(config.model_type)
+    extra, may_lack = _head_options(path, config, architecture, head, words)
+    loaded: Any = architecture.network(scored=head is not None).from_pretrained(
         path,
+        config=config,
         dtype=dtype,
         quantization_config=quantization_config,
         attn_implementation=attn_implementation,
@@ -100,29 +113,31 @@ def load_backbone(
     info["missing_keys"] = set(info["missing_keys"]) - may_lack
     wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
     if wrong:
-        raise DirectoryError(f"{path}: weights do not fit Qwen2.5-VL, got {wrong}; use an unmodified checkpoint")
+        raise DirectoryError(
+            f"{path}: weights do not fit {architecture.name}, got {wrong}; use an unmodified checkpoint"
+        )
     use_prefix_split(model)
-    run_without_graph_while_frozen(model.model.visual)
+    if architecture.sees:
+        run_without_graph_while_frozen(model.model.visual)
+    model.accepts_loss_kwargs = False  # the loss is not the network's: no Trainer may count label tokens for it
     return model
 
 
-def _architecture(
-    path: str | Path, head: Head | None, words: LabelWords | None
-) -> tuple[Any, dict[str, Any], set[str]]:
-    """The class to load a checkpoint with, what it takes beyond the usual arguments, and weights that may be absent."""
+def _head_options(
+    path: str | Path, config: Any, architecture: Architecture, head: Head | None, words: LabelWords | None
+) -> tuple[dict[str, Any], set[str]]:
+    """What a head adds to the arguments of loading, and weights that may be absent; its labels go to `config`."""
     if head is None:
-        return Qwen2_5_VLForConditionalGeneration, {}, set()
-    config: Any = Qwen2_5_VLConfig.from_pretrained(path)
-    stored = config.architectures == [Qwen2_5_VLForVerdicts.__name__]
+        return {}, set()
+    stored = config.architectures == [architecture.scored.__name__]
     names = tuple(config.id2label[i] for i in sorted(config.id2label))
     if stored and names != head.labels:
         raise DirectoryError(f"{path}: its head has the labels {names}, got {head.labels}; load it with its own labels")
     config.id2label = dict(enumerate(head.labels))
     config.label2id = {label: i for i, label in enumerate(head.labels)}
     if stored:
-        return Qwen2_5_VLForVerdicts, {"config": config}, set()
-    start_CH = None if words is None else score_start(path, head, words)
-    return Qwen2_5_VLForVerdicts, {"config": config, "start_CH": start_CH}, {"score.weight"}
+        return {}, set()
+    return {"start_CH": None if words is None else score_start(path, head, words)}, {"score.weight"}
 
 
 def run_without_graph_while_frozen(tower: torch.nn.Module) -> None:
@@ -145,7 +160,9 @@ def run_without_graph_while_frozen(tower: torch.nn.Module) -> None:
 
 
 def vision_layout(config: Any) -> VisionLayout:
-    """What positions and checks need of a Qwen2.5-VL configuration."""
+    """What positions and checks need of a backbone's configuration; `TEXT_LAYOUT` of a text backbone."""
+    if not architecture_of(config.model_type).sees:
+        return TEXT_LAYOUT
     vision = config.vision_config
     return VisionLayout(
         image_token_id=config.image_token_id,

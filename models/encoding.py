@@ -105,20 +105,27 @@ class Encoder:
         """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut.
 
         Raises:
-            ModelInputError: the processor's patches are not those that `data_prep.frames` sizes pictures for.
+            ModelInputError: the processor's patches are not those that `data_prep.frames` sizes pictures for, or it
+                is a text backbone's and the layout is not.
         """
-        step = processor.video_processor.patch_size * processor.video_processor.merge_size
-        if step != SIDE_STEP:
-            raise ModelInputError(
-                f"processor: wants pictures in steps of {SIDE_STEP} pixels, got {step}; this backbone is not supported"
-            )
-        self.processor, self.layout, self.sampling = processor, layout, sampling
+        if layout.sees:
+            _check_patches(processor)
+        self.processor, self.layout, self.prompt, self.sampling = processor, layout, prompt, sampling
         self.rule: PositionRule = rule
         self.tokenizer, self.max_tokens, self.chat = processor.tokenizer, max_tokens, ChatText(prompt, processor)
 
     def claim_ids(self, claim: str, context: str | None = None) -> torch.Tensor:
         """(L,) token ids that follow a prefix, up to the verdict position."""
         return self._ids(self.chat.claim(claim, context))
+
+    def check_readable(self, evidence: tuple[Evidence, ...]) -> None:
+        """`ModelInputError` if the backbone has no eyes and the evidence shows something; ask before decoding it."""
+        shown = next((e for e in evidence if isinstance(e, (VideoSegment, Image))), None)
+        if shown is not None and not self.layout.sees:
+            raise ModelInputError(
+                f"evidence: a text backbone reads transcripts and passages only, got {type(shown).__name__} "
+                f"{shown.path!r}; give its transcript, or ask a verifier that sees"
+            )
 
     def evidence(self, evidence: tuple[Evidence, ...], media: Media | SeenMedia) -> EncodedEvidence:
         """Encode a prefix.
@@ -128,8 +135,10 @@ class Encoder:
             media: its decoded frames and images, from `read_media`; or their features, from `VisionFeatures`.
 
         Raises:
-            ModelInputError: text holds the model's control tokens, or placeholders and pixels disagree.
+            ModelInputError: text holds the model's control tokens, placeholders and pixels disagree, or a text backbone
+                is shown something.
         """
+        self.check_readable(evidence)
         vision = media.vision() if isinstance(media, SeenMedia) else self.pixels(media)
         ids = self._expand(self._ids(self.chat.prefix(evidence)), vision)
         positions, start = mrope_positions(
@@ -144,17 +153,23 @@ class Encoder:
 
     def pixels(self, media: Media) -> dict[str, torch.Tensor]:
         """What the backbone's forward takes of decoded media: pixels, grids and seconds (see `EncodedEvidence`)."""
+        if not self.layout.sees and (n_shown := len(media.videos) + len(media.images_HWC)):
+            raise ModelInputError(
+                f"media: a text backbone takes no pixels, got {n_shown} videos or images; leave them out"
+            )
         resize = not media.sized
         return {**self._videos(media.videos, resize), **self._images(media.images_HWC, resize)}
 
     def count_prefix_tokens(self, evidence: tuple[Evidence, ...], media_root: str | Path | None = None) -> int:
         """`len(evidence(...).ids_P)` without decoding the videos: only their headers are read."""
+        self.check_readable(evidence)
         shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
         n_text = len(self._ids(self.chat.prefix(evidence))) - len(shown)  # each has one placeholder in the text
         return n_text + sum(self.count_visual_tokens(e, media_root) for e in shown)
 
     def count_visual_tokens(self, piece: VideoSegment | Image, media_root: str | Path | None = None) -> int:
         """Tokens of one video or image, from its header."""
+        self.check_readable((piece,))
         if isinstance(piece, Image):
             height, width = read_image(piece.path, media_root).shape[:2]
             return self._visual_tokens(1, height, width, piece.path)
@@ -239,6 +254,18 @@ class Encoder:
                 )
             repeats[where] = n_tokens
         return torch.repeat_interleave(ids_T, repeats)
+
+
+def _check_patches(processor: Any) -> None:
+    if (videos := getattr(processor, "video_processor", None)) is None:
+        raise ModelInputError(
+            f"processor: a backbone that sees needs one that takes pixels, got a {type(processor).__name__}; "
+            "use a whole checkpoint, with its preprocessor_config.json"
+        )
+    if (step := videos.patch_size * videos.merge_size) != SIDE_STEP:
+        raise ModelInputError(
+            f"processor: wants pictures in steps of {SIDE_STEP} pixels, got {step}; this backbone is not supported"
+        )
 
 
 def seconds_per_grid(times_s: np.ndarray, temporal_patch_size: int) -> float:

@@ -34,6 +34,16 @@ class VisionLayout:
     spatial_merge_size: int
     tokens_per_second: float
 
+    @property
+    def sees(self) -> bool:
+        """Whether the backbone has placeholders at all. One without takes the one position of text per token."""
+        return self != TEXT_LAYOUT
+
+
+# Token ids are never negative, so nothing in a prompt is a placeholder.
+TEXT_LAYOUT = VisionLayout(image_token_id=-1, video_token_id=-2, spatial_merge_size=1, tokens_per_second=0.0)
+"""Of a text backbone."""
+
 
 def mrope_positions(
     ids_T: torch.Tensor,

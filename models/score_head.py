@@ -1,4 +1,4 @@
-"""The backbone with a `score` head: its class, and the weights the head starts from.
+"""The backbones with a `score` head: their classes, and the weights the head starts from.
 
 The head stands in place of the output layer, so no logits over the vocabulary exist anywhere. It is a linear layer
 without bias: whatever constant the labels would need is the calibration's business.
@@ -13,7 +13,14 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLModel
+from transformers import (
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2_5_VLModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen2Model,
+)
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.initialization import copy_
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -40,9 +47,7 @@ class Qwen2_5_VLForVerdicts(Qwen2_5_VLForConditionalGeneration):  # noqa: N801 (
         """`start_CH` are the head's weights where the checkpoint has none; without it they are random."""
         super(Qwen2_5_VLForConditionalGeneration, self).__init__(config)  # all but the output layer
         self.model = Qwen2_5_VLModel(config)
-        hidden: int = config.get_text_config().hidden_size  # type: ignore[attr-defined]
-        self.score = torch.nn.Linear(hidden, config.num_labels or len(TWO_LABELS), bias=False)
-        self._start_CH = start_CH
+        self.score, self._start_CH = _new_head(config), start_CH
         self.post_init()
 
     def forward(self, *, logits_to_keep: int | torch.Tensor = 0, labels: None = None, **kwargs: Any) -> Any:  # type: ignore[override]
@@ -50,16 +55,55 @@ class Qwen2_5_VLForVerdicts(Qwen2_5_VLForConditionalGeneration):  # noqa: N801 (
 
         `labels` is there because PEFT always passes it: the loss is not the network's (models/verdict.py).
         """
-        outputs = self.model(**kwargs)
-        hidden_NH = slice_logits_to_keep(outputs[0], logits_to_keep)
-        return CausalLMOutputWithPast(logits=self.score(hidden_NH), past_key_values=outputs.past_key_values)
+        return _scored(self, logits_to_keep, kwargs)
 
     def _init_weights(self, module: torch.nn.Module) -> None:
-        # transformers calls this for weights the checkpoint lacks, in its own way for sharded and quantised models.
-        if module is self.score and self._start_CH is not None:
-            copy_(self.score.weight, self._start_CH)
-        else:
+        if not _started(self, module):
             super()._init_weights(module)
+
+
+class Qwen2ForVerdicts(Qwen2ForCausalLM):
+    """The same of a text backbone."""
+
+    accepts_loss_kwargs = False
+    _tied_weights_keys = {}  # noqa: RUF012
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012
+
+    def __init__(self, config: Qwen2Config, start_CH: torch.Tensor | None = None) -> None:
+        """`start_CH` as for `Qwen2_5_VLForVerdicts`."""
+        super(Qwen2ForCausalLM, self).__init__(config)
+        self.model = Qwen2Model(config)
+        self.score, self._start_CH = _new_head(config), start_CH
+        self.post_init()
+
+    def forward(self, *, logits_to_keep: int | torch.Tensor = 0, labels: None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        """As of `Qwen2_5_VLForVerdicts`."""
+        return _scored(self, logits_to_keep, kwargs)
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        if not _started(self, module):
+            super()._init_weights(module)
+
+
+def _new_head(config: Any) -> torch.nn.Linear:
+    return torch.nn.Linear(config.get_text_config().hidden_size, config.num_labels or len(TWO_LABELS), bias=False)
+
+
+def _scored(network: Any, logits_to_keep: int | torch.Tensor, inputs: dict[str, Any]) -> CausalLMOutputWithPast:
+    outputs = network.model(**inputs)
+    hidden_NH = slice_logits_to_keep(outputs[0], logits_to_keep)
+    return CausalLMOutputWithPast(logits=network.score(hidden_NH), past_key_values=outputs.past_key_values)
+
+
+def _started(network: Any, module: torch.nn.Module) -> bool:
+    """Whether `module` is the head and was given its start; else it is to be initialised as others are.
+
+    transformers asks for weights the checkpoint lacks, in its own way for sharded and quantised models.
+    """
+    if module is not network.score or network._start_CH is None:
+        return False
+    copy_(network.score.weight, network._start_CH)
+    return True
 
 
 # Weights have other names in files than in memory; transformers looks the renaming up by the class's name.

@@ -9,20 +9,16 @@ files (tests/test_shapes.py).
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import (
-    PreTrainedConfig,
-    PreTrainedModel,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, Qwen2_5_VLConfig, Qwen2Config
 
 from ..data_prep.errors import ConfigError
+from .architectures import architecture_of
+from .heads import Head
 
 # hidden, layers, heads, key heads, MLP, vocabulary, tied embeddings, MLP of the vision tower (None: text only).
 _PUBLISHED: dict[str, tuple[int, int, int, int, int, int, bool, int | None]] = {
@@ -83,11 +79,18 @@ def _vision(mlp: int, out: int) -> dict[str, Any]:
     }
 
 
-def meta_model(config: PreTrainedConfig) -> PreTrainedModel:
-    """The network of a configuration on the meta device: every module and name of the real one, and no weights."""
-    kind: Any = Qwen2ForCausalLM if isinstance(config, Qwen2Config) else Qwen2_5_VLForConditionalGeneration
+def meta_model(config: PreTrainedConfig, head: Head | None = None) -> PreTrainedModel:
+    """The network of a configuration on the meta device: every module and name of the real one, and no weights.
+
+    Args:
+        config: of a supported architecture.
+        head: put a `score` head of these labels in place of the output layer.
+    """
+    if head is not None:
+        config = copy.deepcopy(config)
+        config.id2label = dict(enumerate(head.labels))
     with torch.device("meta"):
-        return kind(config)
+        return architecture_of(config.model_type).network(scored=head is not None)(config)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A Qwen2.5-VL small enough for two CPU cores, saved in the real one's on-disk format.
+"""A Qwen2.5-VL, and a Qwen2.5 text model, small enough for two CPU cores, saved in the real ones' on-disk format.
 
 Same classes, same processor, same file names; only the sizes differ. The tokenizer is a byte-level BPE in Qwen2's
 format, trained on the texts it is given. Everything downstream takes the directory by path, as it would take
@@ -20,6 +20,8 @@ from transformers import (
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen2Tokenizer,
     Qwen2VLImageProcessor,
     Qwen2VLVideoProcessor,
@@ -49,10 +51,17 @@ CHAT_TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
+# A text checkpoint's template joins strings, which a list of parts is not, and makes up a system turn if it has none.
+TEXT_CHAT_TEMPLATE = (
+    "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n{% endif %}"
+    "{% for turn in messages %}{{ '<|im_start|>' + turn.role + '\n' + turn.content + '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
 
 @dataclass(frozen=True)
 class TinySizes:
-    """Architecture of the tiny model; every field means what it means in Qwen2_5_VLConfig."""
+    """Architecture of the tiny models; every field means what it means in Qwen2_5_VLConfig and Qwen2Config."""
 
     hidden: int = 128
     layers: int = 3
@@ -92,6 +101,34 @@ def save_tiny_model(directory: str | Path, texts: Iterable[str], sizes: TinySize
     model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids("<|im_end|>")
     model.save_pretrained(directory)
     processor.save_pretrained(directory)
+    return directory
+
+
+def save_tiny_text_model(
+    directory: str | Path, texts: Iterable[str], sizes: TinySizes | None = None, seed: int = 0, tied: bool = False
+) -> Path:
+    """Write a randomly initialised tiny Qwen2.5 text model with its tokenizer; what sizes say of vision is left out.
+
+    Args:
+        directory: created; receives config, safetensors, tokenizer and chat template.
+        texts: what the tokenizer is trained on; prompts and typical claims.
+        sizes: the architecture.
+        seed: of the weights.
+        tied: the output layer is the embeddings, as in the released checkpoints up to 3B.
+
+    Returns:
+        The directory.
+    """
+    directory, sizes = Path(directory), sizes or TinySizes()
+    tokenizer = train_tokenizer(texts, sizes.vocab)
+    tokenizer.chat_template = TEXT_CHAT_TEMPLATE
+    rope = {"rope_type": "default", "rope_theta": 10_000.0}
+    config = Qwen2Config(**_language(tokenizer, sizes), rope_parameters=rope, tie_word_embeddings=tied)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(config)
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
     return directory
 
 
@@ -135,21 +172,9 @@ def tiny_config(tokenizer: Qwen2Tokenizer, sizes: TinySizes) -> Qwen2_5_VLConfig
     def token(text: str) -> Any:
         return tokenizer.convert_tokens_to_ids(text)
 
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": section}
     return Qwen2_5_VLConfig(
-        text_config={
-            "vocab_size": len(tokenizer),
-            "hidden_size": sizes.hidden,
-            "intermediate_size": sizes.mlp,
-            "num_hidden_layers": sizes.layers,
-            "num_attention_heads": sizes.heads,
-            "num_key_value_heads": sizes.kv_heads,
-            "initializer_range": sizes.initializer_range,
-            "max_position_embeddings": 4096,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": section},
-            "bos_token_id": None,
-            "eos_token_id": token("<|im_end|>"),
-            "pad_token_id": token("<|endoftext|>"),
-        },
+        text_config={**_language(tokenizer, sizes), "rope_parameters": rope},
         vision_config={
             "depth": sizes.vision_depth,
             "hidden_size": sizes.vision_hidden,
@@ -167,3 +192,20 @@ def tiny_config(tokenizer: Qwen2Tokenizer, sizes: TinySizes) -> Qwen2_5_VLConfig
         vision_end_token_id=token("<|vision_end|>"),
         tie_word_embeddings=False,
     )
+
+
+def _language(tokenizer: Qwen2Tokenizer, sizes: TinySizes) -> dict[str, Any]:
+    """What the configurations of a language model have in common."""
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": sizes.hidden,
+        "intermediate_size": sizes.mlp,
+        "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+        "num_key_value_heads": sizes.kv_heads,
+        "initializer_range": sizes.initializer_range,
+        "max_position_embeddings": 4096,
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"),
+        "pad_token_id": tokenizer.convert_tokens_to_ids("<|endoftext|>"),
+    }

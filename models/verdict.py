@@ -75,7 +75,8 @@ def packed_logits(
         split = {"attention_mask": claim_mask(batch["block"], prefix_len), "prefix_len": prefix_len}
     return model(
         input_ids=batch["input_ids"],
-        position_ids=batch["position_ids"],
+        # All three axes are alike where there is only text, and a text backbone knows but one.
+        position_ids=batch["position_ids"] if layout.sees else batch["position_ids"][0],
         logits_to_keep=keep_BT,
         use_cache=cache is not None,
         past_key_values=cache,
