@@ -57,10 +57,7 @@ def lora_targets(model: torch.nn.Module, parts: Sequence[str]) -> str:
         if part not in PARTS:
             raise ConfigError(f"lora_parts: unknown part, got {part!r}; use some of {list(PARTS)}")
         if not any(re.fullmatch(PARTS[part], name) for name in names):
-            raise ConfigError(
-                f"lora_parts: {type(model).__name__} has no such layers, got {part!r}; leave it out"
-                + (" (a score head stands in place of lm_head, and is trained whole)" if part == "lm_head" else "")
-            )
+            raise ConfigError(f"lora_parts: {type(model).__name__} has no such layers, got {part!r}; leave it out")
     return "|".join(PARTS[part] for part in parts)
 
 
@@ -71,6 +68,8 @@ def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
     """
     counts = {"language_model": 0, "visual": 0, "merger": 0, "lm_head": 0, "score": 0, "total": 0}
     for name, parameter in model.named_parameters():
+        if ".original_module." in name:  # peft keeps what a wholly trained module was before
+            continue
         # A sharded parameter (ZeRO-3) reports its own size as zero and keeps the true one in ds_numel.
         size = getattr(parameter, "ds_numel", parameter.numel())
         if (quantised := getattr(parameter, "quant_state", None)) is not None:

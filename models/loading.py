@@ -39,8 +39,16 @@ def load_weights(directory: Path, config: VerifierConfig, base: str | Path | Non
     )
     if not adapter:
         return model
-    adapted = PeftModel.from_pretrained(model, str(directory / "adapter"), autocast_adapter_dtype=False)
-    _check_adapter(directory / "adapter", adapted)
+    folder = directory / "adapter"
+    try:
+        adapted = PeftModel.from_pretrained(model, str(folder), autocast_adapter_dtype=False)
+    except (KeyError, RuntimeError) as error:  # a head that is missing, or tensors of other shapes
+        reason = str(error).splitlines()[0]
+        raise DirectoryError(
+            f"{folder}: the adapter's weights do not fit this base and head, missing or misshapen: {reason}; "
+            "export the verifier again"
+        ) from error
+    _check_adapter(folder, adapted)
     return adapted
 
 

@@ -109,7 +109,7 @@ def test_unknown_parts_are_refused(tiny_base, parts):
 
 
 def test_a_backbone_without_the_part_is_refused(tiny_base):
-    with pytest.raises(ConfigError, match="score head"):
+    with pytest.raises(ConfigError, match="has no such layers"):
         adapted(tiny_base, ("language_model", "lm_head"), head=Head())
     with pytest.raises(ConfigError, match="has no such layers"):
         lora_targets(meta_model(published_config("Qwen2.5-7B-Instruct")), ["visual"])

@@ -9,6 +9,7 @@ from typing import Any
 from transformers import TrainingArguments
 from trl import ModelConfig, get_peft_config
 
+from ..data_prep.errors import ConfigError
 from ..data_prep.rows import Image, Pair, VideoSegment, evidence_key
 from ..models.adapters import attach_lora, trainable_summary
 from ..models.heads import Head, NextToken, Readout
@@ -65,6 +66,10 @@ def planned_counts(
     elif hasattr(model.model, "visual"):
         model.model.visual.requires_grad_(arguments.train_vision)
     counts = trainable_summary(model)
+    if isinstance(readout, Head) and counts["lm_head"] and model_config.use_peft:
+        raise ConfigError(
+            "lora_parts: a score head stands in place of lm_head and is trained whole, got lm_head; leave it out"
+        )
     if isinstance(readout, Head):  # it stands in place of the output layer
         text = config.get_text_config()
         counts["score"] = len(readout.labels) * text.hidden_size
