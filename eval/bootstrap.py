@@ -87,8 +87,11 @@ class Resamples:
         Returns:
             Shape (draws,) or (draws, k).
         """
-        sums_GK = self.by_group(per_row)
-        return np.concatenate([times @ sums_GK for times in self.blocks()])
+        return self.over_groups(self.by_group(per_row))
+
+    def over_groups(self, per_group: Floats) -> Floats:
+        """Sums over the groups of each draw: shape (groups,) or (groups, k) in, (draws,) or (draws, k) out."""
+        return np.concatenate([times @ per_group for times in self.blocks()])
 
     def observed(self, per_row: ArrayLike) -> Floats:
         """Sums over the rows as they are: a scalar array or shape (k,)."""
@@ -182,7 +185,8 @@ def interval_of(
     tails, note = np.array([(1 - level) / 2, (1 + level) / 2]), None  # note: why not bca
     if method == "bca" and len(defined):
         tails, note = _bca_tails(tails, defined, estimate, leave_one_out)
-    low, high = np.quantile(defined, tails) if len(defined) else (np.nan, np.nan)
+    between = "linear" if np.isfinite(defined).all() else "inverted_cdf"  # nothing lies between two infinities
+    low, high = np.quantile(defined, tails, method=between) if len(defined) else (np.nan, np.nan)
     used = "percentile" if note else method
     n_undefined = len(draws) - len(defined)
     return Interval(float(low), float(high), level, n_groups, len(draws), n_undefined, used, note, largest_share)
@@ -218,7 +222,7 @@ def _bca_tails(
     if leave_one_out is None:
         return tails, "no leave-one-out values were given"
     values = np.asarray(leave_one_out, dtype=np.float64)
-    if np.isnan(values).any():
+    if not np.isfinite(values).all():
         return tails, "undefined without one of the groups"
     pull = np.mean(values) - values
     if not np.any(np.abs(pull) > 1e-12):
