@@ -19,7 +19,7 @@ from proofreel.train.arguments import parse
 from proofreel.train.memory import TEXT_TOKENS, Engine, Load, estimate_run
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-PRESETS = sorted(CONFIGS.glob("qwen25vl_*.yaml"))
+PRESETS = sorted(CONFIGS.glob("qwen25*.yaml"))
 # The estimate is of tensors: what a card is sold as, less a tenth for all that is not ours on it.
 USABLE = 0.9
 
@@ -48,6 +48,10 @@ def read(tmp_path, monkeypatch):
     return lambda path: parse(["--config", str(path), "--use_cpu", "true", "--output_dir", str(tmp_path)])
 
 
+def layers_of(config):
+    return "model.language_model.layers" if hasattr(config, "vision_config") else "model.layers"
+
+
 def launched(path):
     """The engine of the launch config that a preset names first."""
     found = re.search(r"--config_file configs/(\w+\.yaml)", header(path))
@@ -62,8 +66,18 @@ def launched(path):
 
 
 def test_the_presets_of_all_sizes_and_cards_are_there():
-    names = {path.stem.removeprefix("qwen25vl_") for path in PRESETS}
-    assert names >= {"3b_qlora", "3b_lora", "3b_zero2", "7b_qlora", "7b_lora", "7b_zero2", "72b_zero3"}
+    names = {path.stem for path in PRESETS}
+    cards = {f"qwen25vl_{size}_{card}" for size in ("3b", "7b") for card in ("qlora", "lora", "zero2")}
+    heads = {name.replace("b_", "b_nli_") for name in cards}
+    assert names >= cards | heads | {"qwen25vl_72b_zero3", "qwen25_7b_text_qlora", "qwen25_7b_text_lora"}
+
+
+@each(PRESETS)
+def test_a_preset_is_launched_with_the_script_its_name_says(path):
+    script = re.search(r"train/(\w+)\.py", header(path))
+    assert script is not None
+    assert script[1] == ("nli" if "_nli_" in path.stem else "sft")
+    assert f"--config configs/{path.name}" in header(path)
 
 
 @each(PRESETS)
@@ -73,11 +87,11 @@ def test_adapters_hit_the_language_model_only_and_every_linear_layer_of_it(read,
     with torch.device("meta"):
         model = attach_lora(meta_model(config), get_peft_config(model_config))
     adapted = {name for name, module in model.named_modules() if hasattr(module, "base_layer")}
-    layers = range(config.text_config.num_hidden_layers)
-    prefix = "base_model.model.model.language_model.layers"
+    layers = range(config.get_text_config().num_hidden_layers)
+    prefix = "base_model.model." + layers_of(config)
     assert adapted == {f"{prefix}.{i}.{linear}" for i in layers for linear in LINEARS}
 
-    text, rank = config.text_config, model_config.lora_r
+    text, rank = config.get_text_config(), model_config.lora_r
     keys = text.hidden_size * text.num_key_value_heads // text.num_attention_heads
     per_layer = 2 * (2 * text.hidden_size) + 2 * (text.hidden_size + keys)
     per_layer += 3 * (text.hidden_size + text.intermediate_size)
@@ -98,8 +112,8 @@ def test_only_linears_of_the_language_model_are_quantised(read, path):
     config = shape(model_config.model_name_or_path)
     model = replace_with_bnb_linear(meta_model(config), list(UNQUANTISED_MODULES), quantization)
     quantised = {name for name, module in model.named_modules() if isinstance(module, Linear4bit)}
-    layers = range(config.text_config.num_hidden_layers)
-    assert quantised == {f"model.language_model.layers.{i}.{linear}" for i in layers for linear in LINEARS}
+    layers = range(config.get_text_config().num_hidden_layers)
+    assert quantised == {f"{layers_of(config)}.{i}.{linear}" for i in layers for linear in LINEARS}
     assert type(model.lm_head) is torch.nn.Linear
 
 
@@ -107,7 +121,7 @@ def test_only_linears_of_the_language_model_are_quantised(read, path):
 def test_a_preset_runs_on_the_weights_whose_shape_is_known_and_does_not_adapt_tied_weights(read, path):
     _, _, model_config = read(path)
     config = shape(model_config.model_name_or_path)
-    assert config.tie_word_embeddings == ("-3B-" in model_config.model_name_or_path)
+    assert config.tie_word_embeddings == ("VL-3B-" in model_config.model_name_or_path)
     named = [*(model_config.lora_target_modules or ()), *(model_config.lora_modules_to_save or ())]
     assert not {"lm_head", "embed_tokens"} & set(named)
 
@@ -118,7 +132,7 @@ def test_the_memory_a_preset_states_is_what_is_computed_and_fits_its_card(read, 
     found = re.search(r"Expected memory: ([\d.]+) GiB per GPU, of an? (\d+) GB card", header(path))
     assert found is not None
     config = shape(model_config.model_name_or_path)
-    needed = estimate_run(config, arguments, training, model_config, launched(path))
+    needed = estimate_run(config, arguments, training, model_config, launched(path), head="_nli_" in path.stem)
     assert found[1] == f"{needed.gib:.1f}", str(needed)
     assert needed.gib < USABLE * int(found[2])
 
@@ -126,6 +140,7 @@ def test_the_memory_a_preset_states_is_what_is_computed_and_fits_its_card(read, 
 @each(STATED)
 def test_the_longest_video_with_one_claim_is_within_max_tokens(read, path):
     arguments, _, model_config = read(path)
+    assert arguments.tokens_per_row is None or arguments.tokens_per_row >= arguments.max_tokens
     load = Load.of(shape(model_config.model_name_or_path), arguments, 1)
     visual = load.patches // 4
     assert visual + 2 * TEXT_TOKENS <= arguments.max_tokens

@@ -78,6 +78,7 @@ class Setting:
     lora_rank: int | None = None  # None: the language model itself trains
     train_vision: bool = False
     checkpointing: bool = True
+    head: bool = False  # in place of the output layer
     n_trainable: int | None = None  # where more is known than the rank
 
     @property
@@ -169,7 +170,8 @@ def estimate(setting: Setting, load: Load, engine: Engine, *, learning: bool = T
     pixels, vision = _pixels(setting, load), _vision(setting, load, learning)
     if not (learning and setting.train_vision):  # the tower is done before the language model begins: the larger counts
         vision = max(0.0, vision - activations)
-    logits = 2 * setting.dtype_bytes * setting.config.get_text_config().vocab_size * load.rows * load.claims
+    columns = 0 if setting.head else setting.config.get_text_config().vocab_size
+    logits = 2 * setting.dtype_bytes * columns * load.rows * load.claims
     return Estimate(
         weights=_weights(setting, engine),
         gradients=gradients,
@@ -190,6 +192,7 @@ def estimate_run(
     engine: Engine | None = None,
     longest_row: int | None = None,
     n_trainable: int | None = None,
+    head: bool = False,
 ) -> Estimate:
     """The larger of a run's steps and evaluations, as it is configured.
 
@@ -201,6 +204,7 @@ def estimate_run(
         engine: other than this process's.
         longest_row: as for `Load.of`.
         n_trainable: parameters that train, if not those of a rank on every linear layer of the language model.
+        head: the run trains an NLI head, which stands in place of the output layer.
     """
     in_tower = model.use_peft and bool({"visual", "merger"} & set(arguments.lora_parts))
     setting = Setting(
@@ -211,6 +215,7 @@ def estimate_run(
         lora_rank=model.lora_r if model.use_peft else None,
         train_vision=in_tower or (arguments.train_vision and not model.use_peft),
         checkpointing=bool(training.activation_checkpointing),
+        head=head,
         n_trainable=n_trainable,
     )
     engine = engine or Engine.of(training)
@@ -230,7 +235,7 @@ def _weights(setting: Setting, engine: Engine) -> float:
     if setting.nf4:
         scales = 1 / 64 + 4 / (64 * 256) if setting.double_quantised else 4 / 64
         linears = (0.5 + scales) * parameters.linears
-    weights = linears + b * (parameters.total - parameters.linears)
+    weights = linears + b * (parameters.total - parameters.linears - (parameters.lm_head if setting.head else 0))
     if setting.lora_rank is not None:
         weights += setting.trainable_bytes(engine) * setting.trainable
     else:

@@ -44,7 +44,8 @@ def plan_of(
     trained = planned_counts(config, readout, arguments, model_config)
     longest = max(r.prefix + r.claims for r in map(counts.row, groups))
     n_trained = sum(trained.values()) - trained["total"]
-    memory = estimate_run(config, arguments, training, model_config, longest_row=longest, n_trainable=n_trained)
+    known = {"longest_row": longest, "n_trainable": n_trained, "head": isinstance(readout, Head)}
+    memory = estimate_run(config, arguments, training, model_config, **known)
     return "\n".join(
         [
             *_steps(pairs, groups, counts, arguments, training),
