@@ -114,6 +114,28 @@ def stored_interval(found: Interval) -> StoredInterval | None:
     return StoredInterval(found.low, found.high, found.level) if defined else None
 
 
+def with_rate_intervals(
+    point: OperatingPoint, p: Floats, labels: Floats, resamples: Resamples, level: float
+) -> OperatingPoint:
+    """The point with intervals of its sensitivity and specificity on these rows, and their number of groups."""
+    tp, fp, tn, fn = resamples.sums(outcomes(point.decide(p), labels)).T
+    with np.errstate(invalid="ignore"):  # a draw without a class has neither share: NaN, and left out
+        sensitivity, specificity = tp / (tp + fn), tn / (tn + fp)
+    n_groups = resamples.n_groups
+    return dataclasses.replace(
+        point,
+        sensitivity_interval=stored_interval(interval_of(sensitivity, point.sensitivity, level, n_groups=n_groups)),
+        specificity_interval=stored_interval(interval_of(specificity, point.specificity, level, n_groups=n_groups)),
+        n_groups=n_groups,
+    )
+
+
+def outcomes(said: NDArray[np.bool_], labels: Floats) -> Floats:
+    """Which of tp, fp, tn, fn each row is, as 0 and 1, shape (n, 4)."""
+    is_so = labels == 1
+    return np.stack([said & is_so, said & ~is_so, ~said & ~is_so, ~said & is_so], axis=1).astype(np.float64)
+
+
 def _best(goal: Goal, cuts: Cuts, name: str) -> OperatingPoint:
     n_pos, n_neg = cuts.tp[-1], cuts.fp[-1]
     counts = (cuts.tp, cuts.fp, n_neg - cuts.fp, n_pos - cuts.tp)
@@ -151,24 +173,6 @@ def _refuse(goal: Goal, counts: tuple[Floats, Floats, Floats, Floats], name: str
 def _with_intervals(
     point: OperatingPoint, goal: Goal, p: Floats, y: Floats, resamples: Resamples, level: float
 ) -> OperatingPoint:
-    drawn = resamples.sums(outcomes(point.decide(p), y)).T
-    tp, fp, tn, fn = drawn
-
-    def interval(draws: Floats, estimate: float) -> StoredInterval | None:
-        return stored_interval(interval_of(draws, estimate, level, n_groups=resamples.n_groups))
-
-    with np.errstate(invalid="ignore"):  # a draw without a class has neither share: NaN, and left out
-        sensitivity, specificity = tp / (tp + fn), tn / (tn + fp)
-    return dataclasses.replace(
-        point,
-        interval=interval(objective_value(goal, (tp, fp, tn, fn)), point.metric),
-        sensitivity_interval=interval(sensitivity, point.sensitivity),
-        specificity_interval=interval(specificity, point.specificity),
-        n_groups=resamples.n_groups,
-    )
-
-
-def outcomes(said: NDArray[np.bool_], labels: Floats) -> Floats:
-    """Which of tp, fp, tn, fn each row is, as 0 and 1, shape (n, 4)."""
-    is_so = labels == 1
-    return np.stack([said & is_so, said & ~is_so, ~said & ~is_so, ~said & is_so], axis=1).astype(np.float64)
+    tp, fp, tn, fn = resamples.sums(outcomes(point.decide(p), y)).T
+    found = interval_of(objective_value(goal, (tp, fp, tn, fn)), point.metric, level, n_groups=resamples.n_groups)
+    return dataclasses.replace(with_rate_intervals(point, p, y, resamples, level), interval=stored_interval(found))
