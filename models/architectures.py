@@ -51,7 +51,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 def architecture_of(model_type: str | None, where: str | Path = "base model") -> Architecture:
     """The architecture of a `model_type`; `DirectoryError` names those there are."""
-    if model_type not in ARCHITECTURES:
+    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
         known = ", ".join(f"{a.name} ({kind})" for kind, a in ARCHITECTURES.items())
         raise DirectoryError(f"{where}: not a supported backbone, got model_type {model_type!r}; supported are {known}")
     return ARCHITECTURES[model_type]
@@ -67,7 +67,13 @@ def read_config(path: str | Path) -> Any:
     file = Path(path) / "config.json"
     if not file.is_file():
         raise DirectoryError(f"{path}: not a checkpoint, got no config.json; give the folder of a whole checkpoint")
-    architecture = architecture_of(json.loads(file.read_text(encoding="utf-8")).get("model_type"), path)
+    try:
+        model_type = json.loads(file.read_text(encoding="utf-8"))["model_type"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DirectoryError(
+            f"{file}: does not name a model_type, got {error!r}; fetch the checkpoint again"
+        ) from error
+    architecture = architecture_of(model_type, path)
     config = architecture.config.from_pretrained(path)
     if "sliding_attention" in (getattr(config.get_text_config(), "layer_types", None) or ()):
         raise DirectoryError(
