@@ -116,6 +116,7 @@ def load_backbone(
         raise DirectoryError(
             f"{path}: weights do not fit {architecture.name}, got {wrong}; use an unmodified checkpoint"
         )
+    keep_weights_unpacked(model)
     use_prefix_split(model)
     if architecture.sees:
         run_without_graph_while_frozen(model.model.visual)
@@ -138,6 +139,17 @@ def _head_options(
     if stored:
         return {}, set()
     return {"start_CH": None if words is None else score_start(path, head, words)}, {"score.weight"}
+
+
+def keep_weights_unpacked(model: torch.nn.Module) -> None:
+    """Let NF4 layers compute the same on every CPU, in training and in evaluation.
+
+    On CPUs with AVX512-BF16, bitsandbytes repacks a layer's weights at its first forward in evaluation. What then runs
+    rounds to bfloat16 and has no backward pass, also when training goes on: gradients stop there, or the step fails.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):  # bitsandbytes' Linear4bit
+            module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
 
 
 def run_without_graph_while_frozen(tower: torch.nn.Module) -> None:

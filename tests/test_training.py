@@ -13,7 +13,7 @@ from conftest import ROOT, sft_arguments
 from safetensors.torch import load_file
 from transformers import TrainingArguments
 
-from proofreel import Image, Pair, Passage, VideoSegment
+from proofreel import Passage, VideoSegment
 from proofreel.data_prep.dataset import read_split, sha256_of, shard_name, write_pairs
 from proofreel.data_prep.errors import ConfigError, MediaError, RowError
 from proofreel.data_prep.frames import FrameSampling
@@ -26,7 +26,6 @@ from proofreel.models.prompt import Prompt
 from proofreel.models.verdict import verdict_logits
 from proofreel.models.verifier import Verifier
 from proofreel.train.arguments import parse
-from proofreel.train.feeding import check_tower_calls
 from proofreel.train.groups import Collator, GroupDataset, target
 from proofreel.train.lengths import RowLength, TokenCounts, batches_of, group_pairs
 from proofreel.train.recipe import run
@@ -347,22 +346,6 @@ def test_counted_lengths_are_those_of_the_packed_rows(eight_rows, encoder):
 def test_a_budget_below_one_is_refused(tiny_base, colour_dataset, tmp_path, name):
     with pytest.raises(ConfigError, match=f"{name}: must be at least 1"):
         parse(sft_arguments(tiny_base, colour_dataset, tmp_path, **{name: 0}))
-
-
-def test_rows_that_show_and_rows_that_do_not_are_refused_where_ranks_would_wait_for_each_other():
-    shows, image, text = (
-        Pair(id="x", claim="x", evidence=(e,)) for e in (VideoSegment("a.mp4", 0, 1), Image("a.png"), Passage("a"))
-    )
-    for rows, sharded, trains in (
-        ([shows, text], True, False),
-        ([shows, text], False, True),
-        ([shows, image], True, False),
-    ):
-        with pytest.raises(ConfigError, match="split the data set by modality"):
-            check_tower_calls({"train": rows}, sharded, trains)
-    check_tower_calls({"train": [shows, image]}, sharded=False, trains=True)
-    check_tower_calls({"train": [shows], "validation": [shows]}, sharded=True, trains=True)
-    check_tower_calls({"train": [shows, text]}, sharded=False, trains=False)
 
 
 def test_a_head_of_three_labels_learns_classes_where_known_and_margins_from_soft_labels(colour_dataset, tiny_base):

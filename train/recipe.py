@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, TrainingArguments, set_seed
-from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..data_prep.dataset import read_manifest, read_split
@@ -29,7 +28,8 @@ from ..models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
 from ..models.prompt import LabelWords
 from .arguments import VerdictArguments, torch_dtype
 from .draft import save_draft
-from .feeding import check_tower_calls, make_batches, make_datasets, make_vision_cache
+from .engines import check_engine, even_tower_calls
+from .feeding import make_batches, make_datasets, make_vision_cache
 from .groups import BatchedRows, Collator, check_rows
 from .lengths import TokenCounts
 from .plan import plan_of, trainable_line
@@ -50,6 +50,7 @@ def run(
         ConfigError: an output directory in use, or settings that cannot work.
         RowError: rows that cannot be trained on, all of them listed, before any weight is loaded.
     """
+    check_engine(training, arguments.vision_cache)
     set_seed(training.seed)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
@@ -161,7 +162,7 @@ def make_trainer(
     """The trainer with its rows; what the run's vision cache lacks is computed here."""
     features = make_vision_cache(arguments, model, encoder)
     if features is None and training.world_size > 1:
-        check_tower_calls(pairs, is_deepspeed_zero3_enabled(), arguments.train_vision)
+        even_tower_calls(model, pairs)
     datasets = make_datasets(pairs, readout.labels, encoder, counts, features, arguments)
     train_set = datasets["train"]
     if (batches := make_batches(train_set.groups, arguments, training, counts)) is not None:
