@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ..data_prep.errors import RowError
 from .bootstrap import Resamples
-
-Floats = NDArray[np.float64]
+from .checks import Floats, divide
 
 _N_BLOCKS = 64
 _ROUNDING = 1e-9  # of a row: 0.7 x 10 rows are 7, whatever floating point says
@@ -67,7 +66,7 @@ def accuracy_at_coverage_draws(confidence: Floats, correct: Floats, drawn: Resam
 def _blocks(confidence_R: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The block of each row, never cutting a tie, and whether the row is the last of its tie."""
     n = len(confidence_R)
-    starts_run = np.append(True, np.diff(confidence_R) != 0)
+    starts_run = np.append(True, confidence_R[1:] != confidence_R[:-1])
     run_R = np.cumsum(starts_run) - 1
     slot_of_run = np.flatnonzero(starts_run) * _N_BLOCKS // n
     block_of_run = np.cumsum(np.append(0, np.diff(slot_of_run) != 0))
@@ -86,5 +85,5 @@ def _cut_inside(
         right_here = right[some, None] + np.cumsum(times * rows.correct, axis=1)[:, rows.ends_run]
         cut = np.argmax(kept_here >= needed[some, None], axis=1)[:, None]
         n_kept, n_right = np.take_along_axis(kept_here, cut, 1)[:, 0], np.take_along_axis(right_here, cut, 1)[:, 0]
-        parts.append(np.divide(n_right, n_kept, out=np.full(len(n_kept), np.nan), where=n_kept > 0))
+        parts.append(divide(n_right, n_kept))
     return np.concatenate(parts)

@@ -11,17 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..data_prep.errors import RowError
 from .auc_draws import auc_draws
 from .bootstrap import N_DRAWS, Interval, Method, Resamples, as_observed, interval_of, leaving_one_out, resample
+from .calibration_error import N_BINS, bin_index
+from .checks import Floats, checked_probabilities, checked_scores, divide
+from .counts import Confusions, balanced_accuracy, f1
 from .coverage_draws import accuracy_at_coverage_draws
-
-Floats = NDArray[np.float64]
+from .selective import confidence_of
 
 HEADLINE = ("auc", "f1", "balanced_accuracy", "brier", "nll", "ece_event", "accuracy_at_coverage")
-N_BINS = 15
 COVERAGE = 0.8
 
 
@@ -34,7 +35,7 @@ class HeadlineRows:
         p: calibrated P(supported): decisions (p >= threshold), Brier, ECE, and by default confidence.
         labels: 0 or 1.
         loss: log-loss of p in nats; infinite where p is 0 or 1 and wrong.
-        confidence: what coverage ranks by, max(p, 1 - p) unless given.
+        confidence: what coverage ranks by; see `headline_rows`.
         coverage: share of the rows at which accuracy is read.
     """
 
@@ -62,27 +63,21 @@ def headline_rows(
         margins, p, labels: shape (n,); no NaN, probabilities in [0, 1], labels 0 or 1.
         threshold: on p; positive means p >= threshold.
         log_odds: of p, where they are known more exactly than from p itself.
-        confidence: how sure each decision is; max(p, 1 - p) where None.
+        confidence: how sure each decision is; `selective.confidence_of`, the distance |p - threshold|, where None.
 
     Raises:
         RowError: NaN (a failed row), columns of different lengths, or values outside their range.
     """
-    given = {"margins": margins, "p": p, "labels": labels, "log_odds": log_odds, "confidence": confidence}
-    columns = {name: np.asarray(column, dtype=np.float64) for name, column in given.items() if column is not None}
-    for name, column in columns.items():
-        if column.shape != columns["margins"].shape or column.ndim != 1:
-            raise RowError(f"headline: columns must be rows of one length, got {name} of {column.shape}; give one each")
-        if np.isnan(column).any():
-            raise RowError(f"headline: a failed row has no {name}, got {np.isnan(column).sum()} NaN; leave it out")
-    m, probability, y = columns["margins"], columns["p"], columns["labels"]
-    if not np.isin(y, (0, 1)).all() or np.any((probability < 0) | (probability > 1)):
-        raise RowError("headline: labels are 0 or 1 and p within [0, 1], got others; leave unlabelled rows out")
-    if "log_odds" in columns:
-        loss = np.logaddexp(0, np.where(y == 1, -columns["log_odds"], columns["log_odds"]))
+    probability, y = checked_probabilities(p, labels, "headline")
+    m, _ = checked_scores(margins, labels, "headline margins")
+    if log_odds is not None:
+        of_p, _ = checked_scores(log_odds, labels, "headline log-odds")
+        loss = np.logaddexp(0, np.where(y == 1, -of_p, of_p))
     else:
         with np.errstate(divide="ignore"):
             loss = -np.where(y == 1, np.log(probability), np.log1p(-probability))
-    sure = columns.get("confidence", np.maximum(probability, 1 - probability))
+    given = confidence_of(probability, threshold) if confidence is None else confidence
+    sure, _ = checked_scores(given, labels, "headline confidence")
     return HeadlineRows(m, probability, y, threshold, loss, sure, coverage)
 
 
@@ -140,26 +135,20 @@ def summed_columns(rows: HeadlineRows) -> Floats:
     never = np.isinf(rows.loss)
     columns = [said & is_so, said & ~is_so, ~said & ~is_so, ~said & is_so, (rows.p - rows.labels) ** 2]
     columns += [np.where(never, 0, rows.loss), never]
-    bin_of_row = np.digitize(rows.p, np.linspace(0, 1, N_BINS + 1)[1:-1])
     gaps = np.zeros((len(rows.p), N_BINS))
-    gaps[np.arange(len(rows.p)), bin_of_row] = rows.labels - rows.p
+    gaps[np.arange(len(rows.p)), bin_index(rows.p)] = rows.labels - rows.p
     return np.column_stack([*(np.asarray(column, dtype=np.float64) for column in columns), gaps])
 
 
 def values_of_sums(sums_DK: Floats) -> dict[str, Floats]:
     """F1, balanced accuracy, Brier, NLL and event ECE from sums of `summed_columns`; each of shape (draws,)."""
     tp, fp, tn, fn, squares, loss, n_never = sums_DK[:, :7].T
-    n, positives, negatives = tp + fp + tn + fn, tp + fn, tn + fp
+    counts, n = Confusions(tp, fp, tn, fn), tp + fp + tn + fn
     return {
-        "f1": _divide(2 * tp, np.where(positives > 0, 2 * tp + fp + fn, 0)),
-        "balanced_accuracy": _divide(tp * negatives + tn * positives, 2 * positives * negatives),
-        "brier": _divide(squares, n),
-        "nll": _divide(np.where(n_never > 0, np.inf, loss), n),
+        "f1": np.asarray(f1(counts)),
+        "balanced_accuracy": np.asarray(balanced_accuracy(counts)),
+        "brier": divide(squares, n),
+        "nll": divide(np.where(n_never > 0, np.inf, loss), n),
         # n_b |mean y - mean p| is |sum y - sum p| over the bin.
-        "ece_event": _divide(np.abs(sums_DK[:, 7:]).sum(axis=1), n),
+        "ece_event": divide(np.abs(sums_DK[:, 7:]).sum(axis=1), n),
     }
-
-
-def _divide(numerator: Floats, denominator: Floats) -> Floats:
-    """numerator / denominator, NaN (and no warning) where the denominator is 0."""
-    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)
