@@ -2,6 +2,7 @@
 
     python eval/calibrate.py --predictions runs/demo/calibration.parquet --out runs/demo/calibrated
     proofreel calibrate --predictions runs/demo/calibration.parquet --out runs/demo/calibrated --method platt
+    proofreel calibrate ... --objective f1 precision_at:0.95 cost:5:1 --per-group role --prior 0.1
 
 Writes calibration.json and thresholds.json (what an exported verifier ships) and fitted_rows.json (ids and groups, with
 which a report proves that its test rows were not fitted on).
@@ -12,23 +13,17 @@ import hashlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+METHODS = ["none", "temperature", "platt", "beta", "centred_isotonic", "isotonic", "histogram", "venn_abers"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse arguments, fit, write, and say what was fitted."""
-    parser = argparse.ArgumentParser(
-        prog="proofreel calibrate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--predictions", type=Path, required=True, help="Parquet of the calibration split")
-    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
-    parser.add_argument("--method", choices=["auto", "none", "temperature", "platt"], default="auto")
-    parser.add_argument(
-        "--objective", choices=["f1", "balanced_accuracy"], default="f1", help="what the default threshold maximises"
-    )
-    args = parser.parse_args(argv)
+    args = _parser().parse_args(argv)
 
     from proofreel.data_prep.errors import ProofreelError
-    from proofreel.eval.calibrating import fit_decision
+    from proofreel.eval.calibrating import PerGroup, fit_decision
     from proofreel.eval.fitted_rows import write_fitted_rows
     from proofreel.eval.predictions import read_predictions
     from proofreel.models.decisions import write_decision
@@ -40,22 +35,76 @@ def main(argv: Sequence[str] | None = None) -> int:
             "predictions_sha256": hashlib.sha256(args.predictions.read_bytes()).hexdigest(),
             "verifier_fingerprint": source.get("verifier_fingerprint"),
         }
-        decision = fit_decision(predictions, args.method, args.objective, fitted_on, where=str(args.predictions))
+        decision = fit_decision(
+            predictions,
+            args.method,
+            args.objective,
+            fitted_on,
+            where=str(args.predictions),
+            per_group=args.per_group and PerGroup(args.per_group, args.min_group_n),
+            prior=read_predictions(args.prior_from)[0] if args.prior_from else args.prior,
+            aggregation=source.get("aggregation"),
+        )
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     paths = write_decision(args.out, decision)
     paths.append(write_fitted_rows(args.out, predictions))
-
-    c, point = decision.calibration, decision.point()
-    print(f"calibration  {c.method}: p = sigmoid({c.slope:.4g} * margin {c.intercept:+.4g})")
-    print(f"fitted on    {c.n} of {len(predictions)} rows, {c.n_groups} groups, positive rate {c.positive_rate:.3f}")
-    print(f"threshold    supported if p >= {point.threshold:.4f} (best {point.objective}: {point.metric:.3f})")
-    if c.at_bound:
-        print("WARNING      the slope is at its bound: these rows cannot tell how sure the verifier may be")
+    _say(decision, len(predictions))
     for path in paths:
         print(f"wrote        {path}")
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="proofreel calibrate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--predictions", type=Path, required=True, help="Parquet of the calibration split")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    parser.add_argument(
+        "--method", choices=["auto", *METHODS], default="auto", help="auto: by log-loss on groups held out"
+    )
+    parser.add_argument(
+        "--objective",
+        nargs="+",
+        default=["f1"],
+        help="what thresholds serve, the default one first: f1, f1_macro, balanced_accuracy, mcc, youden, match_rate, "
+        "cost:FP:FN, precision_at:P, recall_at:R",
+    )
+    parser.add_argument(
+        "--per-group", choices=["role", "modality", "origin"], help="correct the calibration for each value of a column"
+    )
+    parser.add_argument("--min-group-n", type=int, default=100, help="rows a value needs for a correction of its own")
+    prior = parser.add_mutually_exclusive_group()
+    prior.add_argument("--prior", type=float, help="positive rate to state probabilities for, inside (0, 1)")
+    prior.add_argument("--prior-from", type=Path, help="predictions to estimate that rate from; labels are not used")
+    return parser
+
+
+def _say(decision: Any, n_rows: int) -> None:
+    c, point = decision.calibration, decision.point()
+    print(f"calibration  {c.describe()}")
+    if choice := c.fitted_on.get("choice"):
+        print(f"chosen       {choice['chosen']}: {choice['rule']}")
+        for each in choice["candidates"]:
+            print(f"  {each['method']:<18} {each['nll']:.5f} nats, difference ± {each['se_of_difference']:.5f}")
+        for name, reason in choice["not_tried"].items():
+            print(f"  {name:<18} not tried: {reason}")
+    if gain := c.fitted_on.get("per_group"):
+        print(f"per group    {gain['nll_without']:.5f} nats without, {gain['nll_with']:.5f} with (groups held out)")
+        for value, reason in c.by_group.left.items():
+            print(f"  {value:<18} keeps the overall map: {reason}")
+    if estimate := c.fitted_on.get("prior_estimate"):
+        state = "converged" if estimate["converged"] else "NOT CONVERGED"
+        print(
+            f"prior        {estimate['prior']:.4f} by EM on {estimate['n']} rows, {state} in {estimate['steps']} steps"
+        )
+        print("             holds if supported and other rows look as in the calibration split")
+    print(f"fitted on    {c.n} of {n_rows} rows, {c.n_groups} groups, positive rate {c.positive_rate:.3f}")
+    print(f"threshold    supported if p >= {point.threshold:.4f} ({point.name}: {point.metric:.3f})")
+    for caution in c.cautions():
+        print(f"WARNING      {caution}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The check every fit begins with: finite values, labels of 0 and 1, and enough of each."""
+"""The check every fit begins with: finite values, labels of 0 and 1, enough of each, weights that are weights."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ MIN_PER_CLASS = 2
 
 
 def checked(values: ArrayLike, labels: ArrayLike, where: str) -> tuple[Floats, Floats]:
+    """Values and labels as float64, both (n,); `CalibrationError` where nothing can be fitted on them."""
     values, labels = np.asarray(values, dtype=np.float64), np.asarray(labels, dtype=np.float64)
     if values.shape != labels.shape or values.ndim != 1:
         raise CalibrationError(
@@ -31,3 +32,16 @@ def checked(values: ArrayLike, labels: ArrayLike, where: str) -> tuple[Floats, F
             f"got {n_pos} and {n_neg}; label more rows, or see why scoring failed"
         )
     return values, labels
+
+
+def checked_weights(weights: ArrayLike | None, n: int, where: str) -> Floats:
+    """How much each row counts, (n,): all 1 where None. A weight of 2 is the same as the row twice."""
+    if weights is None:
+        return np.ones(n)
+    weights = np.asarray(weights, dtype=np.float64)
+    if weights.shape != (n,) or not (np.isfinite(weights) & (weights > 0)).all():
+        raise CalibrationError(
+            f"{where}: needs a finite weight > 0 per row, got shape {weights.shape} for {n} rows, "
+            f"or other values; leave rows that do not count out"
+        )
+    return weights

@@ -12,10 +12,11 @@ from numpy.testing import assert_allclose
 from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
 
 from proofreel.data_prep.errors import CalibrationError
-from proofreel.eval import calibrating, metrics
+from proofreel.eval import calibrate, calibrating, metrics
 from proofreel.eval.calibrate import main
+from proofreel.eval.calibrating import PerGroup
 from proofreel.eval.predictions import Prediction, write_predictions
-from proofreel.models.calibration import sigmoid
+from proofreel.models.calibration import METHODS, STEP_METHODS, sigmoid
 from proofreel.models.decisions import read_decision
 
 
@@ -154,6 +155,43 @@ def test_one_group_is_refused_because_nothing_can_be_held_out() -> None:
         calibrating.fit_calibration(margins, labels, groups=np.zeros(50))
 
 
+# Decisions ------------------------------------------------------------------------------------------------------------
+
+
+def test_thresholds_are_chosen_on_corrected_probabilities() -> None:
+    rng = np.random.default_rng(17)
+    rows = [dataclasses.replace(p, role=f"role{i % 2}") for i, p in enumerate(_predictions(60, 10))]
+    is_so = [rng.random() < sigmoid(0.4 * p.margin + (2 if p.role == "role1" else -2)) for p in rows]
+    rows = [dataclasses.replace(p, label="supported" if y else "refuted") for p, y in zip(rows, is_so, strict=True)]
+    decision = calibrating.fit_decision(rows, "platt", per_group=PerGroup("role"))
+    plain = calibrating.fit_decision(rows, "platt")
+    assert decision.calibration.by_group is not None
+    assert set(decision.calibration.by_group.corrections) == {"role0", "role1"}
+    assert decision.point("balanced_accuracy").metric > plain.point("balanced_accuracy").metric
+
+
+def test_a_prior_moves_probabilities_and_thresholds_but_no_verdict() -> None:
+    rows = _predictions()
+    plain, shifted = (calibrating.fit_decision(rows, "platt", prior=prior) for prior in (None, 0.05))
+    assert shifted.calibration == plain.calibration.with_prior(0.05)
+    margins = np.array([p.margin for p in rows])
+    for a, b in zip(plain.points, shifted.points, strict=True):
+        assert (a.tp, a.fp, a.tn, a.fn) == (b.tp, b.fp, b.tn, b.fn)
+        said = [d.point(a.name).decide(d.calibration.predict(margins)) for d in (plain, shifted)]
+        assert np.mean(said[0] == said[1]) > 0.98
+
+
+def test_a_prior_is_estimated_from_rows_whose_labels_are_not_looked_at() -> None:
+    rows = _predictions(n_groups=200, per_group=10)
+    # Of other rows, four in five supported ones are dropped: the rate falls, what rows look like does not.
+    other = _predictions(n_groups=400, per_group=10, split="test", seed=1)
+    other = [p for i, p in enumerate(other) if p.label != "supported" or i % 5 == 0]
+    blind = [dataclasses.replace(p, label=None) for p in other]
+    calibration = calibrating.fit_decision(rows, "platt", prior=blind).calibration
+    assert calibration.fitted_on["prior_estimate"]["converged"]
+    assert calibration.prior == pytest.approx(np.mean([p.label == "supported" for p in other]), abs=0.05)
+
+
 # The program ---------------------------------------------------------------------------------------------------------
 
 
@@ -206,3 +244,42 @@ def test_the_same_predictions_give_the_same_files(tmp_path: Path) -> None:
         main(["--predictions", str(path), "--out", str(tmp_path / name)])
     for name in ("calibration.json", "thresholds.json", "fitted_rows.json"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_the_program_says_what_it_chose_from_and_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [dataclasses.replace(p, role=f"role{i % 2}") for i, p in enumerate(_predictions(n_groups=100))]
+    write_predictions(tmp_path / "c.parquet", rows, {"aggregation": "max of 3 windows"})
+    write_predictions(tmp_path / "t.parquet", _predictions(seed=5, split="test"), {})
+    command = ["--predictions", str(tmp_path / "c.parquet"), "--out", str(tmp_path / "out")]
+    command += ["--objective", "precision_at:0.6", "f1", "--per-group", "role", "--min-group-n", "50"]
+    assert main([*command, "--prior-from", str(tmp_path / "t.parquet")]) == 0
+    said = capsys.readouterr().out
+    for words in ("chosen", "nats, difference ±", "not tried: 600 rows", "per group", "by EM on 120 rows, converged"):
+        assert words in said
+    decision = read_decision(tmp_path / "out")
+    assert decision.default == "precision_at_0.6"
+    assert decision.calibration.aggregation == "max of 3 windows"
+    assert decision.calibration.by_group is not None
+    assert decision.calibration.prior == decision.calibration.fitted_on["prior_estimate"]["prior"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_program_takes_every_method(tmp_path: Path, capsys: pytest.CaptureFixture[str], method) -> None:
+    path, out = tmp_path / "c.parquet", tmp_path / "out"
+    write_predictions(path, _predictions(), {})
+    assert main(["--predictions", str(path), "--out", str(out), "--method", method, "--prior", "0.2"]) == 0
+    calibration = read_decision(out).calibration
+    assert (calibration.method, calibration.prior) == (method, 0.2)
+    assert ("WARNING" in capsys.readouterr().out) == (method in STEP_METHODS)
+
+
+def test_the_program_offers_the_methods_there_are() -> None:
+    assert tuple(calibrate.METHODS) == METHODS
+
+
+@pytest.mark.parametrize("extra", [["--objective", "f7"], ["--prior", "1.5"], ["--prior-from", "nowhere.parquet"]])
+def test_the_program_refuses_what_it_cannot_do(tmp_path: Path, capsys: pytest.CaptureFixture[str], extra) -> None:
+    write_predictions(tmp_path / "c.parquet", _predictions(), {})
+    assert main(["--predictions", str(tmp_path / "c.parquet"), "--out", str(tmp_path / "out"), *extra]) == 1
+    assert capsys.readouterr().err.startswith("error: ")
+    assert not (tmp_path / "out").exists()

@@ -4,14 +4,16 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from proofreel.data_prep.errors import CalibrationError
-from proofreel.models.calibration import IDENTITY, Calibration, sigmoid
+from proofreel.models.calibration import CALIBRATION_FILE, IDENTITY, Calibration, sigmoid
 from proofreel.models.decisions import Decision, OperatingPoint, read_decision, write_decision
+from proofreel.models.group_calibration import Correction, GroupCorrections
 
 POINT = OperatingPoint("f1", "f1", 0.1 + 0.2, 2 / 3, tp=1, fp=1, tn=0, fn=0, positive_rate=0.5)
 
@@ -66,7 +68,15 @@ def test_identity_survives_json_and_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"method": "isotonic"}, "unknown method"),
+        ({"method": "dirichlet"}, "unknown method"),
+        ({"method": []}, "unknown method"),
+        ({"method": "isotonic"}, r"missing, got no \['parameters'\]"),
+        ({"parameters": {"a": 1.0}}, "not of this method"),
+        ({"positive_rate": 1.5}, r"positive_rate must lie in \[0, 1\]"),
+        ({"prior": 0.0}, "the prior must lie inside"),
+        ({"by_group": {"key": "label", "corrections": {}}}, "groups are told by one of"),
+        ({"by_group": {"key": "role", "corrections": {"A": {"slope": 1.0}}}}, "A: keys are missing"),
+        ({"by_group": {"key": "role", "corrections": 3}}, "must be a JSON object"),
         ({"extra": 1}, "unknown keys"),
         ({"slope": -1.0}, "slope must be finite and > 0"),
         ({"slope": "2"}, "slope must be finite"),
@@ -116,3 +126,65 @@ def test_points_are_found_by_name() -> None:
         decision.point("c")
     with pytest.raises(CalibrationError, match="names must differ"):
         Decision(IDENTITY, (POINT, POINT), "f1")
+
+
+def test_calibrations_written_before_there_were_other_methods_still_read_and_are_written_alike() -> None:
+    path = Path(__file__).parent.parent / "checkpoints" / "kitchen-verifier" / CALIBRATION_FILE
+    text = path.read_text(encoding="utf-8")
+    values, calibration = json.loads(text), read_decision(path.parent).calibration
+    assert json.dumps(calibration.to_dict(), indent=2) + "\n" == text
+    margins = np.linspace(-20, 20, 101)
+    np.testing.assert_array_equal(
+        calibration.predict(margins), sigmoid(values["slope"] * margins + values["intercept"]), strict=True
+    )
+
+
+CORRECTIONS = GroupCorrections(
+    "role", {"Action": Correction(2.0, 1.0, 300, 0.5, 0.75)}, {"Object": "12 rows, fewer than 100"}
+)
+
+
+def test_corrections_hold_for_their_group_and_the_overall_map_for_all_others() -> None:
+    overall = Calibration("platt", 0.5, 0.25, 10, 2, 0.5)
+    calibration = dataclasses.replace(overall, by_group=CORRECTIONS)
+    margins, keys = np.array([1.0, 1.0, 1.0, math.nan]), ["Action", "Object", "never seen", "Action"]
+    assert_allclose(calibration.logits(margins, keys), [2.5, 0.75, 0.75, math.nan])
+    np.testing.assert_array_equal(CORRECTIONS.known(keys), [True, False, False, True])
+    np.testing.assert_array_equal(calibration.predict(margins), overall.predict(margins))  # no keys: the overall map
+    np.testing.assert_array_equal(overall.predict(margins, keys), overall.predict(margins))  # no corrections
+    assert_allclose(calibration.with_prior(0.1).logits(1.0, "Action"), 2.5 - math.log(9))
+
+
+def test_rows_tell_their_keys_themselves() -> None:
+    rows = [SimpleNamespace(role="Action", modality="visual"), SimpleNamespace(role="Object", modality="text")]
+    assert IDENTITY.group_keys(rows) is None
+    assert dataclasses.replace(IDENTITY, by_group=CORRECTIONS).group_keys(rows) == ["Action", "Object"]
+
+
+def test_keys_must_align() -> None:
+    with pytest.raises(CalibrationError, match="needs a role per margin"):
+        dataclasses.replace(IDENTITY, by_group=CORRECTIONS).predict([1.0, 2.0], ["Action"])
+
+
+def test_corrections_aggregation_and_prior_survive_json(tmp_path: Path) -> None:
+    calibration = Calibration(
+        "temperature", 0.3, 0.0, 10, 2, 0.4, aggregation="max of 5 windows", prior=0.1, by_group=CORRECTIONS
+    )
+    write_decision(tmp_path, Decision(calibration, (POINT,), "f1"))
+    again = read_decision(tmp_path).calibration
+    assert again == calibration
+    np.testing.assert_array_equal(
+        again.predict([1.0, 2.0], ["Action", "x"]), calibration.predict([1.0, 2.0], ["Action", "x"])
+    )
+
+
+def test_a_calibration_describes_itself_and_says_what_to_doubt() -> None:
+    plain = Calibration("platt", 0.5, -0.25, 10, 2, 0.4)
+    assert plain.describe() == "platt: p = sigmoid(0.5 × margin -0.25)"
+    assert plain.cautions() == []
+    rich = dataclasses.replace(plain, prior=0.1, by_group=CORRECTIONS, at_bound=True)
+    assert rich.describe().endswith("corrected for 1 values of role; shifted from positive rate 0.4 to 0.1")
+    assert "bound" in rich.cautions()[0]
+    few = Calibration("isotonic", None, None, 999, 50, 0.5, parameters={"margins": [0.0], "p": [0.5]})
+    assert "999 rows" in few.cautions()[0]
+    assert dataclasses.replace(few, n=1_000).cautions() == []
