@@ -130,9 +130,9 @@ def correlations(scores: ArrayLike, human: ArrayLike) -> Correlations:
     n = len(both[0])
     if n < 2 or any(np.all(x == x[0]) for x in both):
         return Correlations(math.nan, math.nan, math.nan, n)
-    found = (measure(*both).statistic for measure in (stats.pearsonr, stats.spearmanr, stats.kendalltau))
-    pearson, spearman, kendall = (float(value) for value in found)
-    return Correlations(pearson, spearman, kendall, n)
+    # Indexed rather than by name: the annotations of SciPy's results lack their fields.
+    found = np.array([measure(*both)[0] for measure in (stats.pearsonr, stats.spearmanr, stats.kendalltau)], float)
+    return Correlations(*found.tolist(), n=n)
 
 
 def ascii_words(text: str) -> list[str]:

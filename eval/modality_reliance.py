@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from ..data_prep.errors import RowError
 from .metrics import Floats
 
-MODALITIES = ("video", "audio", "text")
+MODALITIES: tuple[str, ...] = ("video", "audio", "text")
 CONDITIONS = ("C000", "C100", "C010", "C001", "C110", "C101", "C011", "C111")
 LEVELS = range(4)
 HUMAN_ABSTENTION: dict[str, tuple[float, ...]] = {

@@ -103,13 +103,12 @@ def test_decomposition_takes_the_best_match_of_each_fact_found_by_trying_all():
     rng = np.random.default_rng(1)
     words = ["cut", "onion", "the", "pan", "stir"]
     for _ in range(50):
-        sides = [[" ".join(rng.choice(words, rng.integers(1, 5))) for _ in range(rng.integers(1, 5))] for _ in range(2)]
-        best = [
-            [max(shared_words(a, b) for b in sides[1 - i]) for a in side]  # max over the other side's facts
-            for i, side in enumerate(sides)
-        ]
-        got = decomposition_f1(*sides)
-        assert (got.precision, got.recall) == pytest.approx((np.mean(best[0]), np.mean(best[1])))
+        ours, theirs = (
+            [" ".join(rng.choice(words, rng.integers(1, 5))) for _ in range(rng.integers(1, 5))] for _ in range(2)
+        )
+        got = decomposition_f1(ours, theirs)
+        assert got.precision == pytest.approx(np.mean([max(shared_words(a, b) for b in theirs) for a in ours]))
+        assert got.recall == pytest.approx(np.mean([max(shared_words(a, b) for a in ours) for b in theirs]))
 
 
 def test_decomposition_sees_no_citations_list_marks_or_order_and_forgives_repeats():
