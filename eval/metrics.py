@@ -1,39 +1,97 @@
-"""Metrics of a binary verifier: ranking, decisions, probabilities. NumPy only, exact with ties, NaN where undefined.
+"""Metrics of a binary verifier: ranking, decisions, probabilities. Exact with ties, NaN where undefined.
 
 Binary view: labels are 1 (supported) and 0 (refuted or not_enough). Scores are margins or probabilities, without NaN:
 `headline` takes whole columns and leaves failed and unlabelled rows out, counting them. A metric is NaN, never 0 or an
 exception, where its definition divides nothing by nothing. Ranking metrics need both classes.
+
+Metrics of decisions are in `counts.py`, of probabilities in `calibration_error.py` and its neighbours, of confidence in
+`selective.py`; those most used can be imported from here.
 """
 
 from __future__ import annotations
 
-import math
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ..data_prep.errors import RowError
+from .calibration_error import (
+    N_BINS,
+    Bins,
+    brier,
+    ece_classwise,
+    ece_debiased,
+    ece_event,
+    ece_top_label,
+    mce,
+    nll,
+    reliability_bins,
+)
+from .checks import Floats, checked_probabilities, checked_scores, divide
+from .counts import (
+    Confusion,
+    Confusions,
+    accuracy,
+    balanced_accuracy,
+    confusion,
+    decision_metrics,
+    f1,
+    f1_macro,
+    f1_micro,
+    f1_negative,
+    f1_weighted,
+    mcc,
+    precision,
+    recall,
+    specificity,
+    youden,
+)
+from .decomposition import corp_decomposition, murphy_decomposition
+from .noise_floor import Statistic, noise_floor, spiegelhalter
+from .smooth_error import smooth_ece
 
-Floats = NDArray[np.float64]
-N_BINS = 15
+__all__ = [
+    "CALIBRATION_ERRORS",
+    "N_BINS",
+    "Bins",
+    "Confusion",
+    "Confusions",
+    "Floats",
+    "accuracy",
+    "average_precision",
+    "balanced_accuracy",
+    "brier",
+    "confusion",
+    "cumulative_counts",
+    "decision_metrics",
+    "ece_event",
+    "f1",
+    "f1_macro",
+    "f1_micro",
+    "f1_negative",
+    "f1_weighted",
+    "headline",
+    "mcc",
+    "mce",
+    "nll",
+    "precision",
+    "probability_metrics",
+    "recall",
+    "reliability_bins",
+    "roc_auc",
+    "specificity",
+    "youden",
+]
 
-
-class Confusion(NamedTuple):
-    """Counts of decisions against labels; positive means supported."""
-
-    tp: int
-    fp: int
-    tn: int
-    fn: int
-
-
-class Bins(NamedTuple):
-    """Equal-width bins of a probability, [lo, hi) with the last one closed; means are NaN in empty bins."""
-
-    count: NDArray[np.int64]
-    mean_p: Floats
-    mean_y: Floats
+CALIBRATION_ERRORS: dict[str, tuple[Statistic, dict[str, Any]]] = {
+    "ece_event": (ece_event, {}),
+    "ece_event_mass": (ece_event, {"binning": "mass"}),
+    "ece_event_debiased": (ece_debiased, {}),
+    "ece_top_label": (ece_top_label, {}),
+    "ece_classwise": (ece_classwise, {}),
+    "smooth_ece": (smooth_ece, {}),
+    "mce_mass": (mce, {"binning": "mass"}),
+}
 
 
 def cumulative_counts(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> tuple[Floats, Floats]:
@@ -47,10 +105,11 @@ def cumulative_counts(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike |
     Returns:
         tp and fp, shape (1 + distinct scores,) or (draws, 1 + distinct scores), each starting with 0.
     """
-    scores, labels = _checked(scores, labels)
+    scores, labels = checked_scores(scores, labels)
     weights = np.ones(len(scores)) if weights is None else np.asarray(weights, dtype=np.float64)
     order = np.argsort(-scores, kind="stable")
-    is_last_of_tie = np.append(np.diff(scores[order]) != 0, True)[: len(scores)]
+    descending = scores[order]
+    is_last_of_tie = np.append(descending[1:] != descending[:-1], True)[: len(scores)]  # infinities tie too
     zero = np.zeros((*weights.shape[:-1], 1))
 
     def cumulative(hits: Floats) -> Floats:
@@ -67,7 +126,7 @@ def roc_auc(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = No
     """
     tp, fp = cumulative_counts(scores, labels, weights)
     twice_area = np.sum(np.diff(fp, axis=-1) * (tp[..., 1:] + tp[..., :-1]), axis=-1)
-    return _divide(twice_area, 2 * tp[..., -1] * fp[..., -1])
+    return divide(twice_area, 2 * tp[..., -1] * fp[..., -1])
 
 
 def average_precision(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> Floats:
@@ -77,63 +136,9 @@ def average_precision(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike |
     """
     tp, fp = cumulative_counts(scores, labels, weights)
     # Nothing counted above a score (weights of 0) means no gain in recall there either.
-    precision = np.nan_to_num(_divide(tp[..., 1:], tp[..., 1:] + fp[..., 1:]))
+    precision = np.nan_to_num(divide(tp[..., 1:], tp[..., 1:] + fp[..., 1:]))
     gained = np.sum(np.diff(tp, axis=-1) * precision, axis=-1)
-    return _divide(np.where(fp[..., -1] > 0, gained, np.nan), tp[..., -1])
-
-
-def confusion(decisions: ArrayLike, labels: ArrayLike) -> Confusion:
-    """Confusion counts of boolean decisions against labels, both shape (n,)."""
-    said, is_so = np.asarray(decisions, dtype=bool), np.asarray(labels) == 1
-    return Confusion(
-        int(np.sum(said & is_so)), int(np.sum(said & ~is_so)), int(np.sum(~said & ~is_so)), int(np.sum(~said & is_so))
-    )
-
-
-def f1(counts: Confusion) -> float:
-    """F1 of the positive class, 2 tp / (2 tp + fp + fn); NaN where nothing is labelled positive."""
-    tp, fp, _, fn = counts
-    return 2 * tp / (2 * tp + fp + fn) if tp + fn else math.nan
-
-
-def balanced_accuracy(counts: Confusion) -> float:
-    """(TPR + TNR) / 2, rounded once; NaN where a class is absent."""
-    tp, fp, tn, fn = counts
-    positives, negatives = tp + fn, tn + fp
-    both = 2 * positives * negatives
-    return (tp * negatives + tn * positives) / both if both else math.nan
-
-
-def reliability_bins(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS) -> Bins:
-    """Count, mean probability and share of positives in each of `n_bins` equal-width bins."""
-    p, labels = _checked(p, labels)
-    inner_edges = np.linspace(0, 1, n_bins + 1)[1:-1]
-    index = np.digitize(p, inner_edges)
-    count = np.bincount(index, minlength=n_bins)
-    mean_p = _divide(np.bincount(index, p, minlength=n_bins), count)
-    return Bins(count, mean_p, _divide(np.bincount(index, labels, minlength=n_bins), count))
-
-
-def ece_event(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS) -> float:
-    """Expected calibration error of P(supported): sum over bins of n_b/n |mean y - mean p| (Naeini et al., 2015).
-
-    The event version: it compares P(y = 1) with y, not top-label confidence with correctness. NaN for n = 0.
-    """
-    bins = reliability_bins(p, labels, n_bins)
-    gaps = np.nan_to_num(np.abs(bins.mean_y - bins.mean_p))
-    return float(_divide(np.sum(bins.count * gaps), np.sum(bins.count)))
-
-
-def brier(p: ArrayLike, labels: ArrayLike) -> float:
-    """Mean of (p - y)^2 (the one-class form, half of the two-class one). NaN for n = 0."""
-    p, labels = _checked(p, labels)
-    return float(_divide(np.sum((p - labels) ** 2), len(p)))
-
-
-def nll(margins: ArrayLike, labels: ArrayLike) -> float:
-    """Mean log-loss in nats, from log-odds rather than probabilities so that it never saturates. NaN for n = 0."""
-    margins, labels = _checked(margins, labels)
-    return float(_divide(np.sum(np.logaddexp(0, np.where(labels == 1, -margins, margins))), len(margins)))
+    return divide(np.where(fp[..., -1] > 0, gained, np.nan), tp[..., -1])
 
 
 def headline(
@@ -163,11 +168,10 @@ def headline(
         "n": len(m),
         "n_failed": int(np.sum(failed)),
         "n_unlabelled": int(np.sum(unlabelled & ~failed)),
-        "positive_rate": float(_divide(np.sum(y), len(y))),
+        "positive_rate": float(divide(np.sum(y), len(y))),
         "auc": float(roc_auc(m, y)),
         "ap": float(average_precision(m, y)),
-        "f1": f1(counts),
-        "balanced_accuracy": balanced_accuracy(counts),
+        **decision_metrics(counts),
         "ece_before": ece_event(before, y),
         "ece_after": ece_event(after, y),
         "brier_before": brier(before, y),
@@ -176,18 +180,23 @@ def headline(
     }
 
 
-def _checked(scores: ArrayLike, labels: ArrayLike) -> tuple[Floats, Floats]:
-    scores, labels = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    if scores.shape != labels.shape or scores.ndim != 1:
-        raise RowError(f"metrics: scores and labels must be rows of one length, got {scores.shape}, {labels.shape}")
-    if np.isnan(scores).any():
-        raise RowError(f"metrics: a failed row has no score, got {np.isnan(scores).sum()} NaN; leave failed rows out")
-    if not np.isin(labels, (0, 1)).all():
-        raise RowError(f"metrics: labels must be 0 or 1, got {np.unique(labels)[:5]}; leave unlabelled rows out")
-    return scores, labels
+def probability_metrics(p: ArrayLike, labels: ArrayLike, n_draws: int = 200, seed: int = 0) -> dict[str, float]:
+    """Every number about one column of probabilities, by the names documentation and reports use.
 
-
-def _divide(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
-    """numerator / denominator, NaN (and no warning) where the denominator is 0."""
-    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, dtype=np.float64), denominator)
-    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)
+    Beside each calibration error stand `<name>_floor` and `<name>_floor_high`: the mean and 95th percentile a perfectly
+    calibrated model with these probabilities would show (`noise_floor`, over `n_draws`). `_mass` means equal-mass bins,
+    the others have equal width. All NaN for n = 0.
+    """
+    p, labels = checked_probabilities(p, labels)
+    test = spiegelhalter(p, labels)
+    row = {
+        "brier": brier(p, labels),
+        **{f"brier_{name}": part for name, part in murphy_decomposition(p, labels)._asdict().items()},
+        **{f"corp_{name}": part for name, part in corp_decomposition(p, labels)._asdict().items()},
+        "spiegelhalter_z": test.z,
+        "spiegelhalter_p": test.p_value,
+    }
+    for name, (statistic, options) in CALIBRATION_ERRORS.items():
+        floor = noise_floor(p, n_draws, seed, statistic, **options)
+        row |= {name: statistic(p, labels, **options), f"{name}_floor": floor.mean, f"{name}_floor_high": floor.high}
+    return row

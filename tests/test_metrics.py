@@ -2,16 +2,18 @@
 
 import math
 import warnings
+from fractions import Fraction
 
 import numpy as np
 import pytest
-from netcal.metrics import ECE
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
+from references.reading import reference
 from scipy.stats import norm
 from sklearn import metrics as sk
 
 from proofreel.data_prep.errors import RowError
 from proofreel.eval import metrics
+from proofreel.eval.counts import DECISION_METRICS
 from proofreel.eval.intervals import clustered_interval
 from proofreel.models.calibration import sigmoid
 
@@ -41,15 +43,114 @@ def test_a_weight_counts_as_that_many_copies_of_the_row(decimals: int) -> None:
         assert_allclose(metric(scores, labels, times), copied, rtol=1e-12)
 
 
+def test_equal_infinite_scores_are_ties() -> None:
+    infinite, finite = np.array([np.inf, np.inf, 0.0, -np.inf, -np.inf]), [9.0, 9.0, 0.0, -9.0, -9.0]
+    for labels in ([1, 0, 1, 0, 1], [0, 1, 0, 1, 0]):
+        assert metrics.roc_auc(infinite, labels) == metrics.roc_auc(finite, labels)
+        assert metrics.average_precision(infinite, labels) == metrics.average_precision(finite, labels)
+
+
 @pytest.mark.parametrize("seed", range(5))
-def test_decision_metrics_equal_scikit_learn(seed: int) -> None:
+@pytest.mark.parametrize("cut", [0.3, -2.0, 3.0])
+def test_decision_metrics_equal_scikit_learn(seed: int, cut: float) -> None:
     scores, labels = _sample(seed)
-    said = scores >= 0.3
+    said = scores >= cut
     counts = metrics.confusion(said, labels)
-    assert_allclose(metrics.f1(counts), sk.f1_score(labels, said), rtol=1e-12)
-    assert_allclose(metrics.balanced_accuracy(counts), sk.balanced_accuracy_score(labels, said), rtol=1e-12)
     tn, fp, fn, tp = sk.confusion_matrix(labels, said).ravel()
     assert counts == (tp, fp, tn, fn)
+    assert metrics.decision_metrics(counts) == pytest.approx(
+        {
+            "f1": sk.f1_score(labels, said),
+            "f1_negative": sk.f1_score(labels, said, pos_label=0),
+            "f1_macro": sk.f1_score(labels, said, average="macro"),
+            "f1_micro": sk.f1_score(labels, said, average="micro"),
+            "f1_weighted": sk.f1_score(labels, said, average="weighted"),
+            "accuracy": sk.accuracy_score(labels, said),
+            "balanced_accuracy": sk.balanced_accuracy_score(labels, said),
+            "youden": sk.balanced_accuracy_score(labels, said, adjusted=True),
+            "mcc": sk.matthews_corrcoef(labels, said),
+            "precision": sk.precision_score(labels, said),
+            "recall": sk.recall_score(labels, said),
+            "specificity": sk.recall_score(labels, said, pos_label=0),
+            "called_rate": said.mean(),
+        },
+        rel=1e-12,
+    )
+    assert metrics.balanced_accuracy(counts) == pytest.approx(float(metrics.roc_auc(said, labels)))
+
+
+def test_metrics_of_many_confusions_are_bit_for_bit_those_of_each() -> None:
+    drawn = np.random.default_rng(2).integers(0, 5, (4, 300, 2))
+    many = metrics.Confusions(*drawn.astype(float))
+    for metric in DECISION_METRICS:
+        values = metric(many)
+        assert values.shape == (300, 2)
+        for place in np.ndindex(300, 2):
+            one = metric(metrics.Confusion(*(int(count[place]) for count in drawn)))
+            assert isinstance(one, float)
+            assert_array_equal(values[place], one)
+
+
+def test_f1_and_balanced_accuracy_are_rounded_once() -> None:
+    for tp, fp, tn, fn in np.random.default_rng(3).integers(1, 60_000, (200, 4)).tolist():
+        counts = metrics.Confusion(tp, fp, tn, fn)
+        assert metrics.f1(counts) == float(Fraction(2 * tp, 2 * tp + fp + fn))
+        both = Fraction(tp * (tn + fp) + tn * (tp + fn), 2 * (tp + fn) * (tn + fp))
+        assert metrics.balanced_accuracy(counts) == float(both)
+
+
+def test_counts_broadcast() -> None:
+    values = metrics.recall(
+        metrics.Confusions(np.array([0.0, 1, 3]), np.array(0.0), np.array(0.0), np.array([[1.0], [0]]))
+    )
+    assert_array_equal(values, [[0, 0.5, 0.75], [NAN, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("tp", "fp", "tn", "fn", "undefined"),
+    [
+        (0, 0, 0, 0, {m.__name__ for m in DECISION_METRICS}),
+        (3, 0, 0, 0, {"f1_negative", "f1_macro", "f1_weighted", "balanced_accuracy", "youden", "mcc", "specificity"}),
+        (0, 3, 0, 0, {"f1", "f1_macro", "f1_weighted", "balanced_accuracy", "youden", "mcc", "recall"}),
+        (0, 0, 3, 0, {"f1", "f1_macro", "f1_weighted", "balanced_accuracy", "youden", "mcc", "recall", "precision"}),
+        (2, 3, 0, 0, {"mcc"}),
+        (0, 0, 2, 3, {"mcc", "precision"}),
+        (0, 1, 0, 1, set()),
+        (1, 0, 1, 0, set()),
+    ],
+)
+def test_a_decision_metric_is_nan_exactly_where_a_class_or_decision_it_needs_is_missing(
+    tp: int, fp: int, tn: int, fn: int, undefined: set[str]
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        values = metrics.decision_metrics(metrics.Confusion(tp, fp, tn, fn))
+    assert {name for name, value in values.items() if math.isnan(value)} == undefined
+
+
+def test_mirage_always_yes_scores_differ_by_how_f1_is_averaged() -> None:
+    """Half the claims supported, every claim called so: a table that prints 50.0 printed no positive-class F1."""
+    labels = np.arange(786) % 2
+    values = metrics.decision_metrics(metrics.confusion(np.ones(786), labels))
+    shown = {k: round(100 * values[k], 1) for k in ("f1", "f1_macro", "f1_micro", "f1_weighted", "accuracy")}
+    assert shown == {"f1": 66.7, "f1_macro": 33.3, "f1_micro": 50.0, "f1_weighted": 33.3, "accuracy": 50.0}
+    assert values["balanced_accuracy"] == 0.5
+    assert math.isnan(values["mcc"])
+    a_third = metrics.confusion(np.ones(786), np.arange(786) % 3 == 0)
+    assert round(100 * metrics.f1(a_third), 1) == 50.0
+
+
+@pytest.mark.parametrize("name", ["overconfident", "calibrated", "tied"])
+def test_ranking_and_decision_metrics_equal_torchmetrics(name: str) -> None:
+    p, labels, values = reference(name)
+    theirs = values["torchmetrics"]
+    decided = metrics.decision_metrics(metrics.confusion(p >= 0.499, labels))
+    ours = {"auc": float(metrics.roc_auc(p, labels)), "ap": float(metrics.average_precision(p, labels)), **decided}
+    shared = theirs.keys() & ours.keys()
+    assert shared == {"auc", "ap", "f1", "mcc", "specificity"}
+    assert {k: ours[k] for k in shared} == pytest.approx(
+        {k: theirs[k] for k in shared}, abs=2e-7
+    )  # it rounds to float32
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -62,30 +163,6 @@ def test_probability_metrics_equal_scikit_learn(seed: int) -> None:
 
 def test_nll_does_not_saturate_where_probabilities_do() -> None:
     assert metrics.nll([-800.0, 800.0], [1, 1]) == 400.0
-
-
-@pytest.mark.parametrize("n_bins", [10, 15, 20])
-@pytest.mark.parametrize("seed", range(3))
-def test_ece_equals_netcal(seed: int, n_bins: int) -> None:
-    margins, labels = _sample(seed)
-    p = sigmoid(margins)
-    assert_allclose(metrics.ece_event(p, labels, n_bins), ECE(n_bins).measure(p, labels), rtol=1e-9)
-
-
-@pytest.mark.parametrize("n_bins", [4, 10, 15])
-def test_a_probability_on_a_bin_edge_belongs_to_the_upper_bin_and_1_to_the_last(n_bins: int) -> None:
-    edges = np.linspace(0, 1, n_bins + 1)
-    bins = metrics.reliability_bins(edges, np.ones(n_bins + 1))
-    counts = metrics.reliability_bins(edges, np.ones(n_bins + 1), n_bins).count
-    assert counts.tolist() == [1] * (n_bins - 1) + [2]
-    assert bins.count.sum() == n_bins + 1
-    labels = np.arange(n_bins + 1) % 2
-    assert_allclose(metrics.ece_event(edges, labels, n_bins), ECE(n_bins).measure(edges, labels), rtol=1e-9)
-
-
-def test_ece_by_hand() -> None:
-    # bins [.2, .267): mean p .22, mean y .5; [.8, .867): p .8, y 0; weights 2/3 and 1/3
-    assert_allclose(metrics.ece_event([0.21, 0.23, 0.8], [0, 1, 0]), 2 / 3 * 0.28 + 1 / 3 * 0.8)
 
 
 def test_metrics_are_nan_without_rows_and_say_nothing_about_it() -> None:
@@ -131,6 +208,13 @@ def test_headline_counts_every_row_once_and_scores_only_judged_ones() -> None:
     assert (row["n_rows"], row["n"], row["n_failed"], row["n_unlabelled"]) == (6, 3, 2, 1)
     assert (row["tp"], row["fp"], row["tn"], row["fn"]) == (1, 0, 1, 1)  # the failed supported row is no miss
     assert_allclose([row["positive_rate"], row["auc"], row["f1"], row["balanced_accuracy"]], [2 / 3, 0.5, 2 / 3, 0.75])
+
+
+def test_headline_names_every_decision_metric() -> None:
+    margins, labels = _sample(4)
+    row = metrics.headline(margins, sigmoid(margins), sigmoid(margins), labels, threshold=0.6)
+    decided = metrics.decision_metrics(metrics.confusion(sigmoid(margins) >= 0.6, labels))
+    assert {name: row[name] for name in decided} == decided
 
 
 def test_headline_of_nothing_but_failures_is_counted_not_scored() -> None:
