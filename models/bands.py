@@ -116,5 +116,5 @@ class AbstainBand:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str) -> AbstainBand:
         """The band a dict describes; `CalibrationError` on unknown or missing keys."""
-        nested = dict.fromkeys(("selective_accuracy_interval", "coverage_interval"), StoredInterval)
+        nested: dict[str, type] = dict.fromkeys(("selective_accuracy_interval", "coverage_interval"), StoredInterval)
         return from_dict(cls, with_nested(values, nested, where), where)

@@ -282,5 +282,6 @@ def test_what_makes_no_promise_is_refused(change: dict, says: str) -> None:
 
 
 def test_conformal_refuses_a_risk_that_is_not_monotone() -> None:
+    p, labels, groups = _drawn(9, 50)
     with pytest.raises(CalibrationError, match="use control_risk"):
-        conformal_threshold(*_drawn(9, 50), "false_discovery_rate")
+        conformal_threshold(p, labels, groups, "false_discovery_rate")
