@@ -102,7 +102,8 @@ def ece_debiased(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning:
 
     With y_b' normal around y_b with variance y_b (1 - y_b) / n_b, the bias is estimated as E sum n_b / n |y_b' - p_b|
     less the error itself; the expectation is taken in closed form (folded normal) rather than by resampling. May be
-    slightly negative. Bins whose labels are all equal are not corrected.
+    slightly negative. Of a calibrated model it removes nearly half the bias (`squared_ce_debiased` removes all of its
+    own); bins whose labels are all equal are not corrected.
     """
     return float(_ece_debiased(*checked_probabilities(p, labels), n_bins, binning))
 
