@@ -136,7 +136,7 @@ def test_errors_of_a_worked_caption():
         PredictedFact("Location", refuted=False, grounded=True),
         PredictedFact("Ingredient", refuted=True, grounded=True),  # cat: visible, beside the matter
     ]
-    counts = error_counts(facts, required=["soup", "spoon", "pot", "pot"], expressed=["ladle", "pot", "cat"])
+    counts = error_counts(facts, required=["soup", "soup", "spoon", "pot"], expressed=["ladle", "pot", "cat"])
     assert counts == ErrorCounts(hallucination=1, saliency=1, omission=2, n_facts=3)
     assert counts.shares("caption_only") == {"omission": 0.5, "hallucination": 0.5}
     assert counts.shares("caption_grounded") == {"omission": 0.5, "hallucination": 0.25, "saliency": 0.25}
