@@ -1,20 +1,22 @@
-"""What a run is fed with: its data sets, which rows share a batch, and its caches."""
+"""What a run is fed with: its data sets, which rows share a batch and in which order, its loss and its caches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from transformers import TrainingArguments
 
 from ..data_prep.errors import ConfigError
 from ..data_prep.frame_cache import FrameCache
-from ..data_prep.rows import Image, Label, Pair, VideoSegment
+from ..data_prep.rows import Label, Pair
 from ..models.encoding import Encoder
 from ..models.vision_features import VisionFeatures
 from .arguments import VerdictArguments
+from .faults import DeadlineReader
 from .groups import GroupDataset
 from .lengths import TokenCounts, batches_of
+from .objective import Objective, balanced_weights
 
 
 def make_datasets(
@@ -66,28 +68,27 @@ def make_batches(
     return batches_of(lengths, training.per_device_train_batch_size, arguments.tokens_per_batch, training.seed)
 
 
-def check_tower_calls(pairs: Mapping[str, Sequence[Pair]], sharded: bool, trains: bool) -> None:
-    """Refuse rows over which ranks would call the vision tower unequally often, and wait for each other for ever.
-
-    Args:
-        pairs: of each split.
-        sharded: the tower's weights are spread over ranks (ZeRO-3): every call of it is a collective one.
-        trains: its gradients are averaged over ranks.
-
-    Raises:
-        ConfigError: some evidence shows what other evidence does not.
-    """
-    kinds = set()
-    for pair in (pair for rows in pairs.values() for pair in rows):
-        video, image = (any(isinstance(e, kind) for e in pair.evidence) for kind in (VideoSegment, Image))
-        kinds.add((video, image) if sharded else video or image)
-    if len(kinds) > 1 and (sharded or trains):
-        raise ConfigError(
-            "dataset_dir: some rows show videos or images and others do not, got a vision tower that is "
-            f"{'sharded over' if sharded else 'trained on'} several processes; use ZeRO-2 or DDP with a frozen tower, "
-            "or split the data set by modality"
-        )
+def make_objective(
+    arguments: VerdictArguments, training: TrainingArguments, labels: Sequence[Label], pairs: Sequence[Pair]
+) -> Objective:
+    """The loss a run asks for; `pairs` are those of the train split."""
+    weights = None if arguments.class_weights is None else tuple(arguments.class_weights)
+    if arguments.balance_classes:
+        if weights is not None:
+            raise ConfigError(f"class_weights: balance_classes sets them, got {list(weights)} as well; leave one out")
+        weights = balanced_weights(pairs, labels)
+    return Objective(
+        tuple(labels),
+        weights,
+        arguments.focal_gamma,
+        training.label_smoothing_factor,
+        arguments.paired_weight,
+        arguments.paired_margin,
+    )
 
 
 def _frame_cache(arguments: VerdictArguments) -> FrameCache | None:
-    return FrameCache(arguments.frame_cache) if arguments.frame_cache else None
+    limit_s = arguments.read_timeout_s or None
+    if arguments.frame_cache:
+        return FrameCache(arguments.frame_cache, timeout_s=limit_s)
+    return DeadlineReader(limit_s) if limit_s else None  # type: ignore[return-value]  (all that is asked of it is `read`)

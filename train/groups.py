@@ -17,7 +17,12 @@ from ..models.encoding import EncodedEvidence, Encoder, read_media
 from ..models.heads import TWO_LABELS
 from ..models.packing import IGNORED, PackedRow, collate, pack
 from ..models.vision_features import VisionFeatures
+from .faults import FileStamps, Reading, blank
 from .lengths import TokenCounts, group_pairs
+from .objective import class_of
+
+IDLE = -1
+"""The index of a row that is none: it fills up the last batches of an epoch, and weighs nothing."""
 
 
 @dataclass(frozen=True)
@@ -26,15 +31,19 @@ class Example:
 
     Attributes:
         row: the evidence and its claims.
-        labels_K: probabilities of supported.
-        classes_K: of a head of three labels: the label's index; `IGNORED` where only the probability is known.
-        weights_K: factors in the loss.
+        labels_K: probabilities of supported; `IGNORED` in a stand-in.
+        weights_K: factors in the loss; 0 in a stand-in.
+        classes_K: index of the right label; `IGNORED` where only the probability is known.
+        ids: of the pairs; none of an idle row.
+        error: why the pairs could not be read, where this is a stand-in for them.
     """
 
     row: PackedRow
     labels_K: torch.Tensor
     weights_K: torch.Tensor
-    classes_K: torch.Tensor | None = None
+    classes_K: torch.Tensor
+    ids: tuple[str, ...] = ()
+    error: str | None = None
 
 
 def target(pair: Pair) -> float:
@@ -46,13 +55,14 @@ def target(pair: Pair) -> float:
     return float(pair.label == "supported")
 
 
-def class_of(pair: Pair, labels: Sequence[Label]) -> int:
-    """Index of a row's label; `IGNORED` for a soft label, which says nothing of how the rest divides."""
-    return IGNORED if pair.soft_label is not None or pair.label is None else list(labels).index(pair.label)
-
-
 class GroupDataset(Dataset[Example]):
-    """Examples of one split; media is decoded when an example is asked for, in the worker that asks."""
+    """Examples of one split; media is decoded when an example is asked for, in the worker that asks.
+
+    Attributes:
+        groups: the pairs of each packed row.
+        reading: which rows the loader workers are reading.
+        dead: rows that cost a worker its life, and how: they are not read again.
+    """
 
     def __init__(
         self,
@@ -74,12 +84,14 @@ class GroupDataset(Dataset[Example]):
             encoder: makes network input of them.
             claims_per_row: as for `group_pairs`, like `tokens_per_row` and `counts`.
             cache_bytes: the first so many bytes of encoded evidence stay in memory.
-            frame_cache: where decoded frames are kept.
+            frame_cache: where decoded frames are kept, or a `faults.DeadlineReader`.
             features: what the vision tower makes of all evidence here, in place of its pixels.
             labels: of the readout that is trained.
         """
         self.groups = group_pairs(pairs, claims_per_row, tokens_per_row, counts)
         self.encoder, self.frame_cache, self.features, self.labels = encoder, frame_cache, features, labels
+        self.reading, self.dead = Reading(), dict[int, str]()
+        self._stamps = FileStamps(group[0].evidence for group in self.groups)
         self._cache: dict[str, EncodedEvidence] = {}
         self._cache_left = cache_bytes
 
@@ -88,20 +100,34 @@ class GroupDataset(Dataset[Example]):
         return len(self.groups)
 
     def __getitem__(self, i: int) -> Example:
-        """Decode and encode one group; an unreadable video stops the run with the row named."""
+        """Decode and encode one group; what cannot be read becomes a stand-in that says so (`Example.error`)."""
+        if i == IDLE:
+            return self._stand_in(self.groups[0], (), None)
         group = self.groups[i]
+        if i in self.dead:
+            return self._stand_in(group, tuple(p.id for p in group), self.dead[i])
+        self.reading.begin(i)
         try:
             encoded = self._encode(group[0].evidence)
             row = pack(encoded, [self.encoder.claim_ids(p.claim, p.context) for p in group])
         except ProofreelError as error:
-            raise type(error)(f"row {group[0].id}: {error}") from error
-        three = len(self.labels) > len(TWO_LABELS)
+            return self._stand_in(group, tuple(p.id for p in group), str(error))
+        finally:
+            self.reading.end()
         return Example(
             row,
             labels_K=torch.tensor([target(p) for p in group]),
             weights_K=torch.tensor([float(p.weight) for p in group]),
-            classes_K=torch.tensor([class_of(p, self.labels) for p in group]) if three else None,
+            classes_K=torch.tensor([class_of(p, self.labels) for p in group]),
+            ids=tuple(p.id for p in group),
         )
+
+    def _stand_in(self, group: Sequence[Pair], ids: tuple[str, ...], error: str | None) -> Example:
+        """A row of the same make, with one claim, that teaches nothing."""
+        encoded = blank(group[0].evidence, self.encoder, text_only=self.features is not None)
+        row = pack(encoded, [self.encoder.claim_ids("none", None)])
+        nothing_1 = torch.tensor([IGNORED])
+        return Example(row, nothing_1.float(), torch.zeros(1), nothing_1, ids, error)
 
     def _encode(self, evidence: tuple[Evidence, ...]) -> EncodedEvidence:
         """Decode and encode, or take it from memory: small data sets are decoded once, not once an epoch."""
@@ -111,6 +137,7 @@ class GroupDataset(Dataset[Example]):
                 media = self.features.read(evidence)
             else:
                 media = read_media(evidence, self.encoder.sampling, cache=self.frame_cache)
+            self._stamps.check(evidence)  # last: the file may have changed while it was read
             encoded = self.encoder.evidence(evidence, media)
             size = sum(t.nbytes for t in encoded.vision.values())
             if size > self._cache_left:
@@ -131,12 +158,16 @@ class BatchedRows(Dataset[tuple[Example, ...]]):
         return len(self.batches)
 
     def __getitem__(self, i: int) -> tuple[Example, ...]:
-        """The examples of one batch."""
-        return tuple(self.rows[j] for j in self.batches[i])
+        """The examples of one batch; of `IDLE`, one idle row."""
+        return tuple(self.rows[j] for j in ((IDLE,) if i == IDLE else self.batches[i]))
 
 
 class Collator:
-    """Examples to one batch: `collate`'s, with `labels`, `weights` and, of three labels, `classes` (B, K) in it."""
+    """Examples to one batch: `collate`'s, with `labels`, `weights` and `classes` (B, K), and who its rows are.
+
+    `row_ids` holds the pairs' ids of each row; `bad_rows`, where there are any, (ids, reason) of those that are
+    stand-ins.
+    """
 
     def __init__(self, pad_id: int) -> None:
         """`pad_id` fills short rows."""
@@ -149,8 +180,10 @@ class Collator:
         most = batch["verdicts"].shape[1]
         batch["labels"] = torch.stack([_fill(e.labels_K, most, IGNORED) for e in examples])
         batch["weights"] = torch.stack([_fill(e.weights_K, most, 0.0) for e in examples])
-        if all(e.classes_K is not None for e in examples):
-            batch["classes"] = torch.stack([_fill(e.classes_K, most, IGNORED) for e in examples])  # type: ignore[arg-type]
+        batch["classes"] = torch.stack([_fill(e.classes_K, most, IGNORED) for e in examples])
+        batch["row_ids"] = [e.ids for e in examples]
+        if bad := [(e.ids, e.error) for e in examples if e.error is not None]:
+            batch["bad_rows"] = bad
         return batch
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import os
-import platform
 import sys
-from importlib.metadata import version
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, TrainingArguments, set_seed
+from transformers import AutoConfig, EarlyStoppingCallback, TrainingArguments, set_seed
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from ..data_prep.dataset import read_manifest, read_split
-from ..data_prep.errors import ConfigError, RowError
+from ..data_prep.dataset import read_split
+from ..data_prep.errors import ConfigError, MediaError, RowError
 from ..data_prep.manifest import git_revision
 from ..data_prep.rows import Pair
 from ..eval.predicting import hide_evidence
@@ -27,12 +24,14 @@ from ..models.encoding import Encoder
 from ..models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
 from ..models.prompt import LabelWords
 from .arguments import VerdictArguments, torch_dtype
+from .checkpoints import choose_best
 from .draft import save_draft
 from .engines import check_engine, even_tower_calls
-from .feeding import make_batches, make_datasets, make_vision_cache
+from .feeding import make_batches, make_datasets, make_objective, make_vision_cache
 from .groups import BatchedRows, Collator, check_rows
 from .lengths import TokenCounts
 from .plan import plan_of, trainable_line
+from .run_record import start_run
 from .trainer import VerdictTrainer
 
 MAX_PROBLEMS_SHOWN = 20
@@ -66,14 +65,14 @@ def run(
         print(plan)
         return None
 
-    start_run(arguments, training, model_config)
+    checkpoint = start_run(arguments, training, model_config, nli)
     dtype = torch_dtype(model_config, config.dtype)
     model = load_model(arguments, model_config, base, dtype, readout, words)
     _main_print(training, plan)
     if (loaded := trainable_line(trainable_summary(model))) not in plan:
         raise ConfigError(f"what trains is not what was planned, got {loaded!r}; please report this")
     trainer = make_trainer(model, readout, pairs, encoder, counts, arguments, training)
-    trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint)
     verifier = _verifier_config(arguments, model_config, base, words, dtype, trainer, readout)
     draft = save_draft(trainer, encoder, verifier)
     _main_print(training, f"draft verifier: {draft}")
@@ -168,48 +167,26 @@ def make_trainer(
     if (batches := make_batches(train_set.groups, arguments, training, counts)) is not None:
         train_set = BatchedRows(train_set, batches)
         training.per_device_train_batch_size = 1  # an item of the data set is a batch now
+    choose_best(training, arguments.early_stopping, pairs.get("validation", ()))
     trainer = VerdictTrainer(
         model=model,
         args=training,
         train_dataset=train_set,
         eval_dataset=datasets.get("validation"),
         data_collator=Collator(encoder.pad_id),
+        callbacks=[EarlyStoppingCallback(arguments.early_stopping)] if arguments.early_stopping else None,
         readout=readout,
         layout=encoder.layout,
+        objective=make_objective(arguments, training, readout.labels, pairs["train"]),
+        bad_rows=arguments.bad_rows,
     )
     if features is not None:  # the Trainer has put the model on its device
         evidences = [pair.evidence for rows in pairs.values() for pair in rows]
         workers, rank = training.dataloader_num_workers, training.process_index
-        features.ensure(evidences, model, rank=rank, world_size=training.world_size, workers=workers)
+        with suppress(MediaError) if arguments.bad_rows == "skip" else nullcontext():  # met again, row by row
+            features.ensure(evidences, model, rank=rank, world_size=training.world_size, workers=workers)
         trainer.accelerator.wait_for_everyone()
     return trainer
-
-
-def start_run(arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig) -> None:
-    """Refuse a directory that holds another run; record configuration, versions, data and hardware in run.json."""
-    out = Path(training.output_dir or "")
-    if training.process_index == 0:
-        if out.exists() and any(out.iterdir()) and not training.resume_from_checkpoint:
-            raise ConfigError(
-                f"output_dir: {out} is not empty; choose another, remove it, or pass --resume_from_checkpoint true"
-            )
-        out.mkdir(parents=True, exist_ok=True)
-        record = {
-            "arguments": dataclasses.asdict(arguments),
-            "training": training.to_sanitized_dict(),
-            "model": dataclasses.asdict(model_config),
-            "dataset": read_manifest(arguments.dataset_dir).get("shards"),
-            "git_revision": git_revision(),
-            "versions": {n: version(n) for n in ("proofreel", "torch", "transformers", "peft", "trl", "accelerate")},
-            "hardware": {
-                "platform": platform.platform(),
-                "python": platform.python_version(),
-                "cpus": os.cpu_count(),
-                "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
-                "world_size": training.world_size,
-            },
-        }
-        (out / "run.json").write_text(json.dumps(record, indent=2, default=str) + "\n", encoding="utf-8")
 
 
 def _verifier_config(

@@ -3,40 +3,137 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import EvalPrediction, Trainer
+from accelerate.utils import gather_object
+from torch.utils.data import DataLoader
+from transformers import Trainer
+from transformers.trainer_utils import rotate_checkpoints
 
-from ..eval.metrics import average_precision, confusion, ece_event, f1, roc_auc
-from ..models.calibration import sigmoid
 from ..models.heads import Readout, margin
-from ..models.packing import IGNORED
 from ..models.positions import VisionLayout
-from ..models.verdict import label_loss_sum, verdict_logits, verdict_loss_sum
+from ..models.verdict import verdict_logits
+from .checkpoints import WRITE_ERRORS, checkpoint_to_resume, finite, seal_checkpoint, unwritten
+from .faults import FirstGradients, RunError
+from .objective import Objective
+from .run_record import BAD_ROWS, METRICS
+from .streaming import BatchStream, EpochOrder, few, survive
+from .validation import verdict_metrics
+from .watching import Watcher
 
 
 class VerdictTrainer(Trainer):
-    """Minimises the mean cross-entropy over claims, whatever the packing, accumulation and world size."""
+    """Minimises the mean loss over claims, whatever the packing, accumulation and world size.
+
+    Attributes:
+        objective: the loss.
+        order: the order of the training rows.
+        n_bad: rows that could not be read and were left out since this process began, over all ranks.
+    """
 
     # compute_loss divides by the claims of the whole optimiser step, so the Trainer must not divide again.
     loss_is_scaled_for_ga = True
 
-    def __init__(self, *args: Any, readout: Readout, layout: VisionLayout, **kwargs: Any) -> None:
-        """`readout` and `layout` as for `models.verdict.margins`; everything else as for Trainer."""
+    def __init__(
+        self,
+        *args: Any,
+        readout: Readout,
+        layout: VisionLayout,
+        objective: Objective | None = None,
+        bad_rows: str = "stop",
+        **kwargs: Any,
+    ) -> None:
+        """Everything else as for Trainer.
+
+        Args:
+            readout, layout: as for `models.verdict.margins`.
+            objective: cross-entropy where None.
+            bad_rows: "stop" at a row that cannot be read, or "skip" it, count it and list it in bad_rows.jsonl.
+        """
         super().__init__(*args, compute_metrics=verdict_metrics, **kwargs)
-        self.readout, self.layout = readout, layout
+        self.readout, self.layout, self.bad_rows = readout, layout, bad_rows
+        self.objective = objective or Objective(readout.labels)
+        self.first_gradients: FirstGradients | None = None
+        self.resumed_from: Path | None = None
+        self.n_bad = 0
+        self._step_ids: list[str] = []
+        self._eval_bad: list[Any] = []
+        self.add_callback(Watcher(self))
+
+    def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """As Trainer's; `True` resumes from the last whole checkpoint, or begins where there is none."""
+        if resume_from_checkpoint:
+            asked = resume_from_checkpoint if resume_from_checkpoint is True else str(resume_from_checkpoint)
+            self.resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), asked)
+        return super().train(str(self.resumed_from) if self.resumed_from else None, *args, **kwargs)
+
+    # ---- Rows ----
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> EpochOrder:
+        args = self.args
+        per_batch = 1 if args.world_size == 1 or args.dataloader_drop_last else args.world_size * self._train_batch_size
+        seed = args.seed if args.data_seed is None else args.data_seed
+        shuffle = str(args.train_sampling_strategy) != "sequential"
+        self.order = EpochOrder(len(self.train_dataset), per_batch, seed, shuffle)  # type: ignore[arg-type]
+        return self.order
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """As Trainer's, in this project's order of rows."""
+        loader = super().get_train_dataloader()
+        self.stream = BatchStream(loader, skip=self.bad_rows == "skip")
+        return loader
+
+    def begin_epoch(self) -> None:
+        """Set the order of the rows, and count batches from where this epoch begins or is resumed."""
+        accumulated = self.args.gradient_accumulation_steps
+        steps = -(-len(self.stream.loader) // accumulated)
+        self.order.start(self.state.global_step // steps)
+        self.stream.begin(self.state.global_step % steps * accumulated)
+
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
+        # A run that was resumed after its last step, or after it had stopped early, takes no more.
+        if not self.control.should_training_stop and self.state.global_step < self.state.max_steps:
+            super()._run_epoch(*args, **kwargs)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
         """The micro-batches of one optimiser step, and the weight of all their claims over all ranks."""
-        batches: list[Any]
-        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        batches: list[Any] = []
+        with suppress(StopIteration):
+            while len(batches) < num_batches:
+                batches.append(self.stream.next(epoch_iterator))
         if not batches:
             return batches, None
-        per_rank: Any = self.accelerator.gather(torch.stack([b["weights"].sum() for b in batches]).sum().to(device))
-        return batches, per_rank.sum()
+        self._step_ids = [i for b in batches for ids in b["row_ids"] for i in ids]
+        bad = [row for b in batches for row in b.pop("bad_rows", ())]
+        weights = [self.objective.claim_weights(b["labels"], b["classes"], b["weights"]).sum() for b in batches]
+        mine = torch.stack([torch.stack(weights).sum(), weights[0].new_tensor(float(len(bad)))])
+        per_rank: Any = self.accelerator.gather(mine.to(device)[None])
+        weight, n_bad = per_rank.sum(0)
+        if n_bad > 0:
+            self._leave_out(bad, "train")
+        return batches, torch.where(weight > 0, weight, 1.0)  # a step without any claim teaches nothing
+
+    def _leave_out(self, bad: list[tuple[tuple[str, ...], str]], split: str) -> None:
+        """Stop at rows that could not be read, or count and list them; every rank comes here together."""
+        if self.bad_rows == "stop" and bad:
+            ids, reason = bad[0]
+            raise RunError(
+                f"row {few(ids)}: {reason}"
+                + (f" (and {len(bad) - 1} more packed rows of this step)" if len(bad) > 1 else "")
+            )
+        if self.bad_rows == "stop":
+            return  # another rank stops the run
+        everyones = gather_object(bad) if self.args.world_size > 1 else bad
+        self.n_bad += len(everyones)
+        for ids, reason in everyones:
+            self._append(BAD_ROWS, {"step": self.state.global_step, "split": split, "ids": ids, "error": reason})
+
+    # ---- Loss ----
 
     def compute_loss(
         self,
@@ -45,48 +142,139 @@ class VerdictTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """This rank's share of the step's mean loss. Gradients are averaged over ranks, hence the world size."""
-        logits_BKC = verdict_logits(model, inputs, self.readout, self.layout)
-        margins_BK = margin(logits_BKC)
-        labels_BK, weights_BK = inputs["labels"], inputs["weights"]
-        loss = torch.zeros((), device=margins_BK.device)
-        if (classes_BK := inputs.get("classes")) is not None:
-            loss = label_loss_sum(logits_BKC, classes_BK, weights_BK)
-            labels_BK = labels_BK.masked_fill(classes_BK != IGNORED, IGNORED)  # what is left teaches the margin
-        loss = loss + verdict_loss_sum(margins_BK, labels_BK, weights_BK)
-        if num_items_in_batch is None:  # evaluation: the mean of this batch
-            loss = loss / weights_BK.sum()
-        else:
-            loss = loss / num_items_in_batch * self.accelerator.num_processes
-        return (loss, margins_BK) if return_outputs else loss
+        """This rank's share of the step's mean loss. Gradients are averaged over ranks, hence the world size.
 
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log as the Trainer does, and append the same numbers to <output_dir>/metrics.jsonl."""
-        super().log(logs, start_time)
-        if self.is_world_process_zero():
-            with (Path(self.args.output_dir or "") / "metrics.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"step": self.state.global_step, **logs}) + "\n")
+        With `return_outputs` also (margins, losses, weights), each (B, K), whose sums make the mean.
+        """
+        logits_BKC = verdict_logits(model, inputs, self.readout, self.layout)
+        targets = inputs["labels"], inputs["classes"], inputs["weights"]
+        losses_BK = self.objective.losses(logits_BKC, *targets)
+        weights_BK = self.objective.claim_weights(*targets)
+        if num_items_in_batch is None:  # evaluation: the mean of this batch
+            loss = losses_BK.sum() / weights_BK.sum()
+        else:
+            loss = losses_BK.sum() / num_items_in_batch * self.accelerator.num_processes
+            self._check_finite(loss, losses_BK, inputs)
+        return (loss, (margin(logits_BKC), losses_BK, weights_BK)) if return_outputs else loss
+
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+        """As Trainer's."""
+        if self.first_gradients is not None:
+            self.first_gradients.see(inputs)
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def _check_finite(self, loss: torch.Tensor, losses_BK: torch.Tensor, inputs: dict[str, Any]) -> None:
+        if torch.isfinite(loss):
+            return
+        at_fault_B = ~torch.isfinite(losses_BK).all(1)
+        ids = [i for fault, ids in zip(at_fault_B.tolist(), inputs["row_ids"], strict=True) if fault for i in ids]
+        raise RunError(
+            f"step {self.state.global_step + 1}, row {few(ids or self._step_ids)}: the loss is not a number, got "
+            f"{loss.item()}; lower learning_rate, use bfloat16 or float32, or leave the row out"
+        )
+
+    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: Any = None) -> Any:
+        found = super()._get_grad_norm(model, grad_norm=grad_norm)
+        # With loss scaling (float16) an overflow is met by skipping the step. Here it would end in every weight.
+        if found is not None and self.accelerator.mixed_precision != "fp16" and not np.isfinite(float(found)):
+            raise RunError(
+                f"step {self.state.global_step + 1}, row {few(self._step_ids)}: the gradient is not a number, got a "
+                f"norm of {float(found)}; lower learning_rate, use bfloat16 or float32, or leave the rows out"
+            )
+        return found
+
+    # ---- Evaluation ----
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """As Trainer's; rows that cannot be read are left out of every metric."""
+        while True:
+            self._eval_bad = []
+            try:
+                metrics = super().evaluate(*args, **kwargs)
+            except RuntimeError as error:
+                # Other ranks would be in the middle of it: only a process on its own can evaluate once more.
+                survive(error, self.eval_dataset, self.bad_rows == "skip" and self.args.world_size == 1)
+                self._eval_dataloaders = {}
+            else:
+                break
+        if self.accelerator.gather(torch.tensor([len(self._eval_bad)], device=self.args.device)).sum() > 0:  # type: ignore[union-attr]
+            self._leave_out(self._eval_bad, "validation")
+        return metrics
 
     def prediction_step(
         self, model: torch.nn.Module, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None
     ) -> tuple[Any, Any, Any]:
-        """(loss, margins (B, K), labels (B, K)); full-vocabulary logits are never gathered."""
+        """(None, (margins, losses, weights), labels), each (B, K); full-vocabulary logits are never gathered."""
+        self._eval_bad += inputs.pop("bad_rows", ())
+        if self._eval_bad and self.bad_rows == "stop":
+            self._leave_out(self._eval_bad, "validation")
         inputs = self._prepare_inputs(inputs)
         with torch.no_grad():
-            loss, margins_BK = self.compute_loss(model, inputs, return_outputs=True)
-        return loss.detach(), margins_BK, inputs["labels"]
+            _, outputs = self.compute_loss(model, inputs, return_outputs=True)
+        return None, tuple(t.contiguous() for t in outputs), inputs["labels"]
 
+    # ---- What is left behind ----
 
-def verdict_metrics(prediction: EvalPrediction) -> dict[str, float]:
-    """AUC, average precision, F1 at p >= 0.5 and event ECE of the claims of an evaluation, from margins only."""
-    labels = np.asarray(prediction.label_ids).ravel()
-    values = np.asarray(prediction.predictions).ravel()[labels != IGNORED]
-    y = labels[labels != IGNORED] >= 0.5
-    p = sigmoid(values)
-    return {
-        "auc": float(roc_auc(values, y)),
-        "ap": float(average_precision(values, y)),
-        "f1": f1(confusion(p >= 0.5, y)),
-        "ece": ece_event(p, y),
-        "positive_rate": float(y.mean()),
-    }
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as the Trainer does, and append the same numbers to <output_dir>/metrics.jsonl."""
+        if self.n_bad:
+            logs["bad_rows"] = self.n_bad
+        super().log(logs, start_time)
+        self._append(METRICS, {"step": self.state.global_step, **logs})
+
+    def _append(self, name: str, record: dict[str, Any]) -> None:
+        if not self.is_world_process_zero():
+            return
+        path = Path(self.args.output_dir or "") / name
+        try:
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(finite(record)) + "\n")
+        except OSError as error:
+            raise RunError(f"{path}: cannot be written, got {error}; free or unlock the disk, and resume") from error
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        out = Path(self.args.output_dir or "")
+        folder, writes = out / f"checkpoint-{self.state.global_step}", self.args.should_save
+        limit, self.args.save_total_limit = self.args.save_total_limit, None  # older ones go once this one is whole
+        try:
+            if writes:
+                shutil.rmtree(folder, ignore_errors=True)
+            self.accelerator.wait_for_everyone()
+            super()._save_checkpoint(model, trial)
+            window = {"loss": self.accelerator.gather(self._tr_loss.reshape(1)).mean().item()}  # type: ignore[union-attr]
+            window["last_logged_step"] = self._globalstep_last_logged
+            self.accelerator.wait_for_everyone()
+            if writes:
+                seal_checkpoint(folder, {"step": self.state.global_step, "since_last_log": window})
+        except WRITE_ERRORS as error:
+            raise unwritten(folder, error) from error
+        finally:
+            self.args.save_total_limit = limit
+        if writes:
+            best = self.state.best_model_checkpoint
+            rotate_checkpoints(output_dir=str(out), save_total_limit=limit, best_model_checkpoint=best, use_mtime=True)
+
+    def resume_logging(self, window: dict[str, Any]) -> None:
+        """Take up the mean loss since the last log where a checkpoint left it, so that the next log is the same."""
+        self._tr_loss += window["loss"]
+        self._globalstep_last_logged = window["last_logged_step"]
+
+    # ---- Loading: peft turns adapters to float32, which is not what was saved ----
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        dtypes = self._dtypes()
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        self._restore(dtypes)
+
+    def _load_best_model(self) -> None:
+        dtypes = self._dtypes()
+        super()._load_best_model()
+        self._restore(dtypes)
+
+    def _dtypes(self) -> dict[str, torch.dtype]:
+        return {name: p.dtype for name, p in self.model.named_parameters() if p.requires_grad}  # type: ignore[union-attr]
+
+    def _restore(self, dtypes: dict[str, torch.dtype]) -> None:
+        for name, parameter in self.model.named_parameters():  # type: ignore[union-attr]
+            if name in dtypes and parameter.dtype != dtypes[name]:
+                parameter.data = parameter.data.to(dtypes[name])

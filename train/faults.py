@@ -1,0 +1,165 @@
+"""What goes wrong while a run runs: media that changed, readers that hang, workers that die, gradients that never come.
+
+A row that cannot be read is either the end of the run or, where told so, is left out, counted and listed. Its place in
+the batch is then held by a stand-in without weight: blank pixels of the same kinds, so that every rank makes the same
+calls of the vision tower and of the collectives, and every gradient that comes of it is zero.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import get_worker_info
+
+from ..data_prep.errors import MediaError, ProofreelError
+from ..data_prep.frames import Frames, FrameSampling
+from ..data_prep.guarded import GuardedReader
+from ..data_prep.rows import Evidence, Image, Passage, VideoSegment
+from ..models.encoding import EncodedEvidence, Encoder, Media
+
+BLANK_SIDE, BLANK_FRAMES = 56, 2
+_MAX_WORKERS = 256
+_WORKER_DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
+
+
+class RunError(ProofreelError, RuntimeError):
+    """A run cannot go on from where it is."""
+
+
+class DeadlineReader:
+    """Frames without a cache, but with a deadline: has `FrameCache.read`. Picklable; a copy has a reader of its own."""
+
+    def __init__(self, timeout_s: float) -> None:
+        """`timeout_s` is what one segment may take; its reader is then killed, and the next one gets a new one."""
+        self.timeout_s, self._reader = timeout_s, GuardedReader()
+
+    def read(self, segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None = None) -> Frames:
+        """What `read_frames` returns; `MediaError` also where the reader hangs or dies."""
+        return self._reader.read(segment, sampling, media_root, self.timeout_s)
+
+
+class FileStamps:
+    """Size and time of change of the media files of a run, as they were when it began."""
+
+    def __init__(self, evidences: Iterable[tuple[Evidence, ...]]) -> None:
+        """Looks at every file once; one that is missing fails when it is read."""
+        paths = {piece.path for evidence in evidences for piece in shown(evidence)}
+        self._known = {path: stamp for path in paths if (stamp := _stamp(path)) is not None}
+
+    def check(self, evidence: tuple[Evidence, ...]) -> None:
+        """Raise `MediaError` for a file that is no longer what it was: its rows were labelled for another content."""
+        for piece in shown(evidence):
+            known = self._known.get(piece.path)
+            if known is not None and (now := _stamp(piece.path)) != known:
+                what = "is gone" if now is None else f"has {now[0]} bytes and another time than {known[0]} bytes"
+                raise MediaError(
+                    f"{piece.path}: changed since the run began, got a file that {what}; put the file back, and "
+                    "rebuild the data set if it was meant to change"
+                )
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    # Not the inode nor the time of status: a file may be moved between disks, or given other permissions.
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns
+
+
+def shown(evidence: tuple[Evidence, ...]) -> list[VideoSegment | Image]:
+    """The pieces that have a file."""
+    return [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+
+
+def blank(evidence: tuple[Evidence, ...], encoder: Encoder, *, text_only: bool) -> EncodedEvidence:
+    """A stand-in for evidence: as many videos and images, all black and small, or a word of text where none is shown.
+
+    Args:
+        evidence: what it stands in for; no file of it is touched.
+        encoder: of the run.
+        text_only: show nothing in any case: rows are made of features of the tower, or the backbone sees nothing.
+    """
+    pieces = () if text_only or not encoder.layout.sees else tuple(shown(evidence))
+    if not pieces:
+        return encoder.evidence((Passage("none"),), Media())
+    frames = Frames(np.zeros((BLANK_FRAMES, BLANK_SIDE, BLANK_SIDE, 3), np.uint8), np.arange(BLANK_FRAMES) / 2, "blank")
+    videos = tuple(frames for piece in pieces if isinstance(piece, VideoSegment))
+    images = tuple(frames.pixels_FHWC[0] for piece in pieces if isinstance(piece, Image))
+    return encoder.evidence(pieces, Media(videos, images, sized=True))
+
+
+class Reading:
+    """Which row each loader worker is reading, in memory that outlives the worker: what it was reading when it died."""
+
+    def __init__(self) -> None:
+        self._pid_and_row = torch.full((_MAX_WORKERS, 2), -1, dtype=torch.int64).share_memory_()
+
+    def begin(self, row: int) -> None:
+        """This worker reads a row now; nothing is noted where no worker does."""
+        self._note(row)
+
+    def end(self) -> None:
+        """This worker reads nothing now."""
+        self._note(-1)
+
+    def of(self, pids: Sequence[int]) -> list[int]:
+        """The rows that these workers were reading."""
+        return [int(row) for pid, row in self._pid_and_row if int(pid) in pids and int(row) >= 0]
+
+    def _note(self, row: int) -> None:
+        if (worker := get_worker_info()) is not None and worker.id < _MAX_WORKERS:
+            self._pid_and_row[worker.id] = torch.tensor([os.getpid(), row])
+
+
+def dead_workers(error: BaseException) -> list[int]:
+    """Process ids that a `RuntimeError` of torch's DataLoader names as died; none for any other error."""
+    found = _WORKER_DIED.search(str(error))
+    return [int(pid) for pid in found[1].split(",")] if found else []
+
+
+class FirstGradients:
+    """Watches that every trainable parameter gets a gradient in the first optimiser step that could give it one.
+
+    Works by hooks, which also fire where gradients are sharded or freed at once (ZeRO, FSDP2). A gradient of zeros is
+    one. Parameters of the vision tower are due in the first step that has pixels.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        """`model` is what trains, as the engine has prepared it."""
+        self._due: set[str] = set()
+        self._hooks: list[Any] = []
+        self._saw_pixels = False
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                self._due.add(name)
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(self._arrived(name)))
+
+    def see(self, batch: dict[str, Any]) -> None:
+        """A batch that is about to be trained on."""
+        self._saw_pixels |= any(name.startswith("pixel_values") for name in batch)
+
+    def check(self) -> None:
+        """At the end of an optimiser step: `RunError` names the parameters that should have had a gradient by now."""
+        if late := sorted(n for n in self._due if self._saw_pixels or "visual." not in n):
+            some = ", ".join(late[:5]) + (f" and {len(late) - 5} more" if len(late) > 5 else "")
+            raise RunError(
+                f"first step: {len(late)} trainable parameters are not part of what the loss depends on, got no "
+                f"gradient for {some}; freeze them, or correct what is adapted"
+            )
+        if not self._due:
+            for hook in self._hooks:
+                hook.remove()
+            self._hooks.clear()
+
+    def _arrived(self, name: str) -> Any:
+        def hook(_: torch.Tensor) -> None:
+            self._due.discard(name)
+
+        return hook
