@@ -51,7 +51,7 @@ DEFINITIONS: dict[str, str] = {
     "augrc": "Area under the share of all rows that are accepted and wrong, over coverage; lower is better.",
     "accuracy_at_coverage": "Accuracy among the most confident rows that make up a given share of all.",
     "coverage_at_risk": "Largest share of rows that can be accepted at no more than a given error rate.",
-    "abstention_calibration_error": "Mean over corruption levels of the gap between abstention rates, model and people.",
+    "abstention_calibration_error": "Mean over corruption levels of the gap between a model's abstention and people's.",
     "shapley_reliance": "A modality's mean gain in accuracy over all orders of making modalities clean.",
     "normalised_reliance": "Share of clean accuracy lost when this modality alone is corrupted.",
     "mean_confidence": "Mean confidence at a corruption level, of one way of reading confidence only.",
