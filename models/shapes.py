@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, Qwen2_5_VLConfig, Qwen2Config
+from transformers.modeling_utils import set_zero3_state
 
 from ..data_prep.errors import ConfigError
 from .architectures import architecture_of
@@ -89,7 +90,8 @@ def meta_model(config: PreTrainedConfig, head: Head | None = None) -> PreTrained
     if head is not None:
         config = copy.deepcopy(config)
         config.id2label = dict(enumerate(head.labels))
-    with torch.device("meta"):
+    # Under ZeRO-3 transformers would shard parts of it over the ranks, were it not told that this is done already.
+    with torch.device("meta"), set_zero3_state():
         return architecture_of(config.model_type).network(scored=head is not None)(config)
 
 
