@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..data_prep.errors import CalibrationError
 from ..models.bands import AbstainBand, BandObjective
 from .bootstrap import interval_of, resample
-from .metrics import Floats
+from .checks import Floats
 from .thresholds import all_cuts, checked_probabilities, stored_interval
 
 Counts = NDArray[np.int64]

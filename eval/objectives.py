@@ -15,9 +15,19 @@ from numpy.typing import ArrayLike
 
 from ..data_prep.errors import CalibrationError
 from ..models.decisions import ALL_OBJECTIVES, Objective, OperatingPoint
-from .metrics import Confusion, Floats
+from .checks import Floats, divide
+from .counts import Confusions, CountMetric, balanced_accuracy, f1, f1_macro, mcc, precision, recall, youden
 
 _FITTED: tuple[Objective, ...] = tuple(o for o in ALL_OBJECTIVES if o != "risk_control")
+_COUNT_METRICS: dict[Objective, CountMetric] = {
+    "f1": f1,
+    "f1_macro": f1_macro,
+    "balanced_accuracy": balanced_accuracy,
+    "mcc": mcc,
+    "youden": youden,
+    "precision_at": precision,
+    "recall_at": recall,
+}
 
 
 @dataclass(frozen=True)
@@ -80,42 +90,24 @@ def goal_of(point: OperatingPoint) -> Goal:
     return Goal(point.objective, point.target, point.cost_fp, point.cost_fn)
 
 
-def objective_value(goal: Goal, counts: Confusion | tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]) -> Floats:
+def objective_value(goal: Goal, counts: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]) -> Floats:
     """The value an objective has at these counts (tp, fp, tn, fn): a scalar array, or their shape.
 
-    | objective | value |
-    |---|---|
-    | f1 | 2 tp / (2 tp + fp + fn) |
-    | f1_macro | mean of f1 and of 2 tn / (2 tn + fp + fn) |
-    | balanced_accuracy | (sensitivity + specificity) / 2 |
-    | mcc | (tp tn - fp fn) / sqrt((tp + fp)(tp + fn)(tn + fp)(tn + fn)) |
-    | youden | sensitivity + specificity - 1 |
-    | match_rate | share called supported minus share that is, (fp - fn) / n; the best is 0 |
-    | cost | (cost_fp fp + cost_fn fn) / n; the best is the least |
-    | precision_at, recall_at | the precision, the recall reached |
+    f1, f1_macro, balanced_accuracy, mcc and youden are those of `counts.py`; precision_at and recall_at are the
+    precision, the recall reached. Beside these:
 
-    NaN where nothing is divided by nothing: f1, balanced accuracy and Youden without both classes, mcc also where every
-    row gets the same verdict, precision where none is called supported.
+    - match_rate: the share called supported minus the share that is, (fp - fn) / n; the best is 0.
+    - cost: the mean price of a row, (cost_fp fp + cost_fn fn) / n; the best is the least.
+
+    NaN where nothing is divided by nothing.
     """
-    tp, fp, tn, fn = (np.asarray(c, dtype=np.float64) for c in counts)
-    n, pos, neg, said = tp + fp + tn + fn, tp + fn, tn + fp, tp + fp
-    if goal.objective == "f1":
-        return _ratio(2 * tp, np.where(pos > 0, 2 * tp + fp + fn, 0))
-    if goal.objective == "f1_macro":
-        both = (pos > 0) & (neg > 0)
-        f1, f1_negative = _ratio(2 * tp, 2 * tp + fp + fn), _ratio(2 * tn, 2 * tn + fp + fn)
-        return np.where(both, (f1 + f1_negative) / 2, np.nan)
-    if goal.objective == "balanced_accuracy":
-        return _ratio(tp * neg + tn * pos, 2 * pos * neg)
-    if goal.objective == "mcc":
-        return _ratio(tp * tn - fp * fn, np.sqrt(said * pos) * np.sqrt(neg * (tn + fn)))
-    if goal.objective == "youden":
-        return _ratio(tp * tn - fp * fn, pos * neg)
-    if goal.objective == "match_rate":
-        return _ratio(fp - fn, n)
+    many = Confusions(*(np.asarray(c, dtype=np.float64) for c in counts))
+    if goal.objective in _COUNT_METRICS:
+        return np.asarray(_COUNT_METRICS[goal.objective](many))
+    wrong = many.fp - many.fn
     if goal.objective == "cost":
-        return _ratio(cast(float, goal.cost_fp) * fp + cast(float, goal.cost_fn) * fn, n)
-    return _ratio(tp, said) if goal.objective == "precision_at" else _ratio(tp, pos)
+        wrong = cast(float, goal.cost_fp) * many.fp + cast(float, goal.cost_fn) * many.fn
+    return divide(wrong, many.tp + many.fp + many.tn + many.fn)
 
 
 def preference(goal: Goal, counts: tuple[Floats, Floats, Floats, Floats]) -> tuple[Floats, Floats]:
@@ -129,11 +121,7 @@ def preference(goal: Goal, counts: tuple[Floats, Floats, Floats, Floats]) -> tup
     elif goal.objective == "precision_at":
         first, second = np.where(value >= cast(float, goal.target), tp, np.nan), value
     elif goal.objective == "recall_at":
-        first, second = np.where(value >= cast(float, goal.target), _ratio(tp, tp + fp), np.nan), value
+        first, second = np.where(value >= cast(float, goal.target), divide(tp, tp + fp), np.nan), value
     else:
         first = value
     return np.where(np.isnan(first), -np.inf, first), np.where(np.isnan(second), -np.inf, second)
-
-
-def _ratio(numerator: Floats, denominator: Floats) -> Floats:
-    return np.divide(numerator, denominator, out=np.full(np.shape(numerator), np.nan), where=denominator > 0)

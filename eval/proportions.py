@@ -26,7 +26,8 @@ from ..data_prep.errors import CalibrationError
 from ..models.bounds import StoredInterval
 from ..models.decisions import OperatingPoint
 from .bootstrap import interval_of, resample
-from .metrics import Floats
+from .checks import Floats
+from .counts import Confusions, recall, specificity
 from .thresholds import outcomes
 
 
@@ -224,10 +225,8 @@ def _effective(n: int, share: float, interval: StoredInterval | None, n_groups: 
 
 def _theta(apparent: Floats, cells: Floats) -> Floats:
     """Rogan-Gladen from shares, shape (draws,), and counts (tp, fp, tn, fn), shape (draws, 4); NaN where undefined."""
-    tp, fp, tn, fn = cells.T
-    se = np.divide(tp, tp + fn, out=np.full(len(tp), np.nan), where=tp + fn > 0)
-    sp = np.divide(tn, tn + fp, out=np.full(len(tn), np.nan), where=tn + fp > 0)
-    return rogan_gladen(apparent, se, sp)
+    counts = Confusions(*cells.T)
+    return rogan_gladen(apparent, recall(counts), specificity(counts))
 
 
 def _informative(sensitivity: float, specificity: float, where: str) -> None:

@@ -32,7 +32,9 @@ from ..models.bounds import Guarantee
 from ..models.calibration import sigmoid
 from ..models.decisions import OperatingPoint
 from .bootstrap import interval_of, resample
-from .metrics import Floats, confusion, cumulative_counts
+from .checks import Floats
+from .counts import confusion
+from .metrics import cumulative_counts
 from .thresholds import all_cuts, checked_probabilities, stored_interval, with_rate_intervals
 
 Risk = Literal["false_support_rate", "miss_rate", "false_discovery_rate", "error_rate"]

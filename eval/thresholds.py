@@ -19,8 +19,11 @@ from ..data_prep.errors import CalibrationError
 from ..models.bounds import StoredInterval
 from ..models.decisions import OBJECTIVES, OperatingPoint
 from .bootstrap import Interval, Resamples, interval_of, resample
+from .checks import Floats
+from .counts import Confusion, Confusions, recall
+from .counts import specificity as true_negative_rate
 from .labelled import checked
-from .metrics import Confusion, Floats, cumulative_counts
+from .metrics import cumulative_counts
 from .objectives import Goal, objective_value, preference
 
 ALL_NEGATIVE = math.nextafter(1.0, 2.0)  # above every probability
@@ -118,14 +121,13 @@ def with_rate_intervals(
     point: OperatingPoint, p: Floats, labels: Floats, resamples: Resamples, level: float
 ) -> OperatingPoint:
     """The point with intervals of its sensitivity and specificity on these rows, and their number of groups."""
-    tp, fp, tn, fn = resamples.sums(outcomes(point.decide(p), labels)).T
-    with np.errstate(invalid="ignore"):  # a draw without a class has neither share: NaN, and left out
-        sensitivity, specificity = tp / (tp + fn), tn / (tn + fp)
-    n_groups = resamples.n_groups
+    drawn, n_groups = Confusions(*resamples.sums(outcomes(point.decide(p), labels)).T), resamples.n_groups
+    sensitivity = interval_of(recall(drawn), point.sensitivity, level, n_groups=n_groups)
+    specificity = interval_of(true_negative_rate(drawn), point.specificity, level, n_groups=n_groups)
     return dataclasses.replace(
         point,
-        sensitivity_interval=stored_interval(interval_of(sensitivity, point.sensitivity, level, n_groups=n_groups)),
-        specificity_interval=stored_interval(interval_of(specificity, point.specificity, level, n_groups=n_groups)),
+        sensitivity_interval=stored_interval(sensitivity),
+        specificity_interval=stored_interval(specificity),
         n_groups=n_groups,
     )
 

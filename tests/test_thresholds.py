@@ -46,19 +46,32 @@ def _reference(goal: Goal, said: np.ndarray, labels: np.ndarray) -> float:
     }[goal.objective]()
 
 
+def _value(goal: Goal, said: np.ndarray, labels: np.ndarray) -> float:
+    return float(objective_value(goal, metrics.confusion(said, labels)))
+
+
 def _best_of_all(goal: Goal, p: np.ndarray, labels: np.ndarray) -> float:
     """The best value over every decision a threshold on p can make; the objective's own, for targets the other rate."""
     values = []
     for cut in np.concatenate([[0.0, 2.0], p, np.nextafter(p, 2)]):
         said = p >= cut
-        value = _reference(goal, said, labels)
+        value = _value(goal, said, labels)
         if goal.objective in ("precision_at", "recall_at"):
             assert goal.target is not None
             reached = value >= goal.target  # False for NaN
             other = Goal("recall_at" if goal.objective == "precision_at" else "precision_at", goal.target)
-            value = _reference(other, said, labels) if reached else math.nan
+            value = _value(other, said, labels) if reached else math.nan
         values.append({"match_rate": -abs(value), "cost": -value}.get(goal.objective, value))
     return float(np.nanmax(values))
+
+
+@pytest.mark.parametrize("objective", GOALS)
+def test_objectives_are_those_of_scikit_learn(objective: str) -> None:
+    goal, rng = Goal.parse(objective), np.random.default_rng(3)
+    for share in (0.0, 0.2, 0.7, 1.0):
+        labels = np.array([0, 1, *rng.integers(0, 2, 40)])
+        said = rng.random(len(labels)) < share
+        assert_allclose(_value(goal, said, labels), _reference(goal, said, labels), rtol=1e-12, atol=1e-15)
 
 
 @pytest.mark.parametrize("objective", GOALS)
