@@ -140,6 +140,11 @@ def evidence_to_dict(evidence: Evidence) -> dict[str, Any]:
     return {"kind": _KIND_OF[type(evidence)], **vars(evidence)}
 
 
+def evidence_kinds(evidences: Iterable[Evidence]) -> tuple[str, ...]:
+    """Which kinds there are among these: video, transcript, image, passage; sorted."""
+    return tuple(sorted({_KIND_OF[type(e)] for e in evidences}))
+
+
 def evidence_from_dict(row: Any, where: str = "evidence") -> Evidence:
     """The evidence a stored dict describes; `RowError` on an unknown kind or wrong keys."""
     kind = row.get("kind") if isinstance(row, Mapping) else None

@@ -31,7 +31,7 @@ from ..data_prep.rows import Label
 from .positions import PositionRule
 from .prompt import Prompt
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 MANIFEST = "MANIFEST.sha256"
 CONFIG = "verifier_config.json"
 _ALLOWED_SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".md", ".html", ".parquet", ".sha256"}
@@ -44,6 +44,27 @@ class BaseModel:
     path: str
     revision: str | None
     weights_sha256: str
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A package the verifier's function depends on: which versions, and why."""
+
+    versions: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Windowing:
+    """How evidence longer than the verifier was trained on is cut, and one margin made of those of the windows."""
+
+    length_s: float
+    stride_s: float
+    aggregation: Literal["max", "noisy_or", "mean_top_k"] = "max"
+    top_k: int = 1
+
+
+EvidenceKind = Literal["video", "image", "transcript", "passage"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +85,9 @@ class VerifierConfig:
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     quantization: dict[str, Any] | None = None
     trained: dict[str, Any] = field(default_factory=dict)
+    modalities: tuple[EvidenceKind, ...] | None = None  # kinds of evidence it was trained on; None: not recorded
+    windowing: Windowing | None = None  # None: evidence is judged whole
+    requirements: dict[str, Requirement] = field(default_factory=dict)
     schema_version: str = SCHEMA_VERSION
     prompt_sha256: str = ""
 

@@ -15,7 +15,7 @@ from trl import ModelConfig, get_peft_config, get_quantization_config
 from ..data_prep.dataset import read_split
 from ..data_prep.errors import ConfigError, MediaError, RowError
 from ..data_prep.manifest import git_revision
-from ..data_prep.rows import Pair
+from ..data_prep.rows import Pair, evidence_kinds
 from ..eval.predicting import hide_evidence
 from ..models.adapters import attach_lora, trainable_summary
 from ..models.backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
@@ -23,6 +23,7 @@ from ..models.directory import BaseModel, VerifierConfig
 from ..models.encoding import Encoder
 from ..models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
 from ..models.prompt import LabelWords
+from ..models.requirements import requirements_of
 from .arguments import VerdictArguments, torch_dtype
 from .checkpoints import choose_best
 from .draft import save_draft
@@ -73,7 +74,11 @@ def run(
         raise ConfigError(f"what trains is not what was planned, got {loaded!r}; please report this")
     trainer = make_trainer(model, readout, pairs, encoder, counts, arguments, training)
     trainer.train(resume_from_checkpoint=checkpoint)
-    verifier = _verifier_config(arguments, model_config, base, words, dtype, trainer, readout)
+    verifier = dataclasses.replace(
+        _verifier_config(arguments, model_config, base, words, dtype, trainer, readout),
+        modalities=evidence_kinds(e for pair in pairs["train"] for e in pair.evidence),  # type: ignore[arg-type]
+        requirements=requirements_of(encoder.layout.sees, model_config.use_peft, model_config.load_in_4bit),
+    )
     draft = save_draft(trainer, encoder, verifier)
     _main_print(training, f"draft verifier: {draft}")
     return draft
