@@ -135,8 +135,8 @@ def resample(groups: ArrayLike, n_draws: int = N_DRAWS, seed: int = 0) -> Resamp
     cells = n_draws * n_groups
     if cells > _MOST_BYTES:
         raise RowError(f"bootstrap: {n_groups} groups are too many for {n_draws} draws; take fewer draws")
-    kind = np.float32 if 4 * cells <= _MOST_FLOAT32_BYTES else np.uint8
-    times_DG = np.empty((n_draws, n_groups), dtype=kind)
+    fits = 4 * cells <= _MOST_FLOAT32_BYTES
+    times_DG = np.empty((n_draws, n_groups), np.float32) if fits else np.empty((n_draws, n_groups), np.uint8)
     rng = np.random.default_rng(seed)
     at_once = max(1, _CELLS_AT_ONCE // max(1, n_groups))
     for start in range(0, n_draws if n_groups else 0, at_once):

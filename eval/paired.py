@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,7 +99,8 @@ def mcnemar(first_right: ArrayLike, second_right: ArrayLike) -> McNemar:
     if b + c == 0:
         return McNemar(0, 0, 1.0, np.nan, np.nan)
     chi_square = max(abs(b - c) - 1, 0) ** 2 / (b + c)
-    return McNemar(b, c, stats.binomtest(b, b + c).pvalue, chi_square, float(stats.chi2.sf(chi_square, 1)))
+    exact: Any = stats.binomtest(b, b + c)
+    return McNemar(b, c, float(exact.pvalue), chi_square, float(stats.chi2.sf(chi_square, 1)))
 
 
 def difference_intervals(

@@ -62,7 +62,7 @@ def cluster_permutation(
     auc_G = _auc_weights(first, second, each)
     observed = _differences(sums_GK, other_GK, auc_G, np.zeros((1, each.n_groups)))
     matters = np.any(sums_GK != other_GK, axis=1) | (auc_G != 0)
-    is_exact = 2.0 ** matters.sum() <= n_tried
+    is_exact = bool(matters.sum() <= np.log2(max(n_tried, 1)))
     extreme, tried = dict.fromkeys(observed, 0), 0
     for swapped_DG in _all_swaps(matters) if is_exact else _random_swaps(each.n_groups, n_tried, seed):
         tried += len(swapped_DG)

@@ -10,6 +10,7 @@ Shape suffixes: _G groups, _M models.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,7 +98,7 @@ def signed_rank(first_G: ArrayLike, second_G: ArrayLike) -> SignedRank:
         return SignedRank(len(first), n_zero, 0.0, 1.0 if len(first) else np.nan, "none", np.nan, mean)
     method = "exact" if len(sizes) <= _MOST_EXACT and len(np.unique(sizes)) == len(sizes) else "asymptotic"
     nonzero = differences[differences != 0]
-    result = stats.wilcoxon(nonzero, method=method)
+    result: Any = stats.wilcoxon(nonzero, method=method)
     ranks = stats.rankdata(sizes)
     balance = float(np.sum(np.sign(nonzero) * ranks) / np.sum(ranks))
     return SignedRank(len(first), n_zero, float(result.statistic), float(result.pvalue), method, balance, mean)
