@@ -71,15 +71,15 @@ def choose_method(
     weights = np.ones(len(margins)) if weights is None else weights
     folds = grouped_folds(labels, groups, where=where)
     notes = {m: _why_not(m, margins, labels, weights) for m in METHODS}
-    losses_by = {
+    losses_by: dict[Method, Floats] = {
         m: row_losses(cross_fitted_logits(margins, labels, folds, m, weights), labels) for m in METHODS if not notes[m]
     }
-    means = {m: float(np.average(losses, weights=weights)) for m, losses in losses_by.items()}
+    means: dict[Method, float] = {m: float(np.average(losses, weights=weights)) for m, losses in losses_by.items()}
     best = min(means, key=means.__getitem__)  # the simpler of equals, because METHODS go from simple to rich
     found = [
-        Candidate(m, means[m], clustered_se(losses_by[m] - losses_by[best], groups, weights))
-        if m in means
-        else Candidate(m, math.nan, math.nan, notes[m])
+        Candidate(m, math.nan, math.nan, notes[m])
+        if notes[m]
+        else Candidate(m, means[m], clustered_se(losses_by[m] - losses_by[best], groups, weights))
         for m in METHODS
     ]
     chosen = next(c.method for c in found if c.nll - c.se <= means[best])
@@ -145,9 +145,9 @@ def grouped_folds(
     for k in range(min(n_folds, n_groups, n_smallest), 1, -1):
         folds = np.empty(len(labels), dtype=np.int64)
         # Rows that each stand alone need no search for a fair share of groups, which is slow for many.
-        kind = StratifiedKFold if n_groups == len(labels) else StratifiedGroupKFold
-        splitter = kind(n_splits=k, shuffle=True, random_state=seed)
-        for fold, (_, held_out) in enumerate(splitter.split(labels, labels, groups)):
+        alone = n_groups == len(labels)
+        splitter = (StratifiedKFold if alone else StratifiedGroupKFold)(n_splits=k, shuffle=True, random_state=seed)
+        for fold, (_, held_out) in enumerate(splitter.split(labels, labels, None if alone else groups)):
             folds[held_out] = fold
         if all(len(np.unique(labels[folds != fold])) == 2 for fold in range(k)):
             return folds

@@ -26,6 +26,8 @@ class Calibrator(BaseEstimator):
         classes_: 0 (not supported), 1 (supported): the columns of `predict_proba`.
     """
 
+    method: Method | Literal["auto"]
+
     def __init__(self, method: Method | Literal["auto"] = "auto") -> None:
         self.method = method
 
