@@ -86,7 +86,7 @@ __all__ = [
 CALIBRATION_ERRORS: dict[str, tuple[Statistic, dict[str, Any]]] = {
     "ece_event": (ece_event, {}),
     "ece_event_mass": (ece_event, {"binning": "mass"}),
-    "ece_event_debiased": (ece_debiased, {}),
+    "ece_debiased": (ece_debiased, {}),
     "ece_top_label": (ece_top_label, {}),
     "ece_classwise": (ece_classwise, {}),
     "smooth_ece": (smooth_ece, {}),
