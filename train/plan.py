@@ -66,6 +66,8 @@ def planned_counts(
         model = attach_lora(model, peft_config, arguments.lora_parts)
     elif hasattr(model.model, "visual"):
         model.model.visual.requires_grad_(arguments.train_vision)
+    elif arguments.train_vision:
+        raise ConfigError("train_vision: a text backbone has no vision tower, got true; leave it out")
     counts = trainable_summary(model)
     if isinstance(readout, Head) and counts["lm_head"] and model_config.use_peft:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from contextlib import nullcontext, suppress
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, EarlyStoppingCallback, TrainingArguments, set_seed
+from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..data_prep.dataset import read_split
@@ -18,6 +19,7 @@ from ..data_prep.manifest import git_revision
 from ..data_prep.rows import Pair, evidence_kinds
 from ..eval.predicting import hide_evidence
 from ..models.adapters import attach_lora, trainable_summary
+from ..models.architectures import read_config
 from ..models.backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from ..models.directory import BaseModel, VerifierConfig
 from ..models.encoding import Encoder
@@ -55,7 +57,7 @@ def run(
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
     pairs = {split: _read(arguments, split) for split in splits}
-    config = AutoConfig.from_pretrained(base)
+    config = read_config(base)
     encoder = make_encoder(arguments, base, config)
     words = LabelWords.of(arguments.prompt(), encoder.tokenizer)
     readout = make_readout(arguments, words, nli)
