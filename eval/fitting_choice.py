@@ -76,14 +76,15 @@ def choose_method(
     }
     means: dict[Method, float] = {m: float(np.average(losses, weights=weights)) for m, losses in losses_by.items()}
     best = min(means, key=means.__getitem__)  # the simpler of equals, because METHODS go from simple to rich
-    found = [
-        Candidate(m, math.nan, math.nan, notes[m])
-        if notes[m]
-        else Candidate(m, means[m], clustered_se(losses_by[m] - losses_by[best], groups, weights))
-        for m in METHODS
-    ]
-    chosen = next(c.method for c in found if c.nll - c.se <= means[best])
-    return Choice(chosen, tuple(found))
+
+    def candidate(m: Method) -> Candidate:
+        if notes[m]:
+            return Candidate(m, math.nan, math.nan, notes[m])
+        return Candidate(m, means[m], clustered_se(losses_by[m] - losses_by[best], groups, weights))
+
+    found = tuple(candidate(m) for m in METHODS)
+    chosen: Method = next(c.method for c in found if c.nll - c.se <= means[best])
+    return Choice(chosen, found)
 
 
 def cross_fitted_logits(
