@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     lines = [
-        "| evidence | verdict | tuned | F1 supported | F1 macro | AUC (95 % interval) | ECE (95 % interval) | command |",
+        "| evidence | verdict | tuned | F1 supported | F1 macro | AUC (95 %) | ECE (95 %) | command |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for run in (r for r in RUNS if r.name in args.only):
