@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+RISKS = ["false_support_rate", "miss_rate", "false_discovery_rate", "error_rate"]
 METHODS = ["none", "temperature", "platt", "beta", "centred_isotonic", "isotonic", "histogram", "venn_abers"]
 
 
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             per_group=args.per_group and PerGroup(args.per_group, args.min_group_n),
             prior=read_predictions(args.prior_from)[0] if args.prior_from else args.prior,
             aggregation=source.get("aggregation"),
+            abstain=args.abstain,
+            risks=args.control_risk,
         )
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -76,10 +79,39 @@ def _parser() -> argparse.ArgumentParser:
         "--per-group", choices=["role", "modality", "origin"], help="correct the calibration for each value of a column"
     )
     parser.add_argument("--min-group-n", type=int, default=100, help="rows a value needs for a correction of its own")
+    parser.add_argument(
+        "--abstain",
+        type=_band,
+        metavar="WHAT:TARGET",
+        help="a band without verdicts: selective_accuracy:0.95 (cover as much as possible at this accuracy) or "
+        "max_abstention:0.2 (be as accurate as possible, abstaining on no more)",
+    )
+    parser.add_argument(
+        "--control-risk",
+        nargs="+",
+        type=_risk,
+        default=[],
+        metavar="RISK:BOUND:DELTA",
+        help=f"points with a guarantee over groups: one of {', '.join(RISKS)} at most BOUND with chance 1 - DELTA",
+    )
     prior = parser.add_mutually_exclusive_group()
     prior.add_argument("--prior", type=float, help="positive rate to state probabilities for, inside (0, 1)")
     prior.add_argument("--prior-from", type=Path, help="predictions to estimate that rate from; labels are not used")
     return parser
+
+
+def _band(text: str) -> tuple[str, float]:
+    name, _, target = text.partition(":")
+    if name not in ("selective_accuracy", "max_abstention"):
+        raise argparse.ArgumentTypeError(f"selective_accuracy:TARGET or max_abstention:TARGET, got {text!r}")
+    return name, float(target)
+
+
+def _risk(text: str) -> tuple[str, float, float]:
+    words = text.split(":")
+    if len(words) != 3 or words[0] not in RISKS:
+        raise argparse.ArgumentTypeError(f"RISK:BOUND:DELTA with a risk of {RISKS}, got {text!r}")
+    return words[0], float(words[1]), float(words[2])
 
 
 def _say(decision: Any, n_rows: int) -> None:
@@ -103,6 +135,15 @@ def _say(decision: Any, n_rows: int) -> None:
         print("             holds if supported and other rows look as in the calibration split")
     print(f"fitted on    {c.n} of {n_rows} rows, {c.n_groups} groups, positive rate {c.positive_rate:.3f}")
     print(f"threshold    supported if p >= {point.threshold:.4f} ({point.name}: {point.metric:.3f})")
+    for each in decision.points:
+        if (promise := each.guarantee) is not None:
+            chance = "on average" if promise.delta is None else f"with chance {1 - promise.delta:g}"
+            print(f"guaranteed   {each.name}: p >= {each.threshold:.4f} keeps it to {promise.at_most:g} {chance}")
+    if (band := decision.abstain) is not None:
+        print(
+            f"abstain      between {band.refute_at_or_below:.4f} and {band.support_at_or_above:.4f}: "
+            f"{band.coverage:.1%} get a verdict, {band.selective_accuracy:.1%} of them right"
+        )
     for caution in c.cautions():
         print(f"WARNING      {caution}")
 

@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..data_prep.errors import CalibrationError
-from ..models.calibration import Calibration, Method, calibration_of, sigmoid
-from ..models.decisions import OBJECTIVES, Decision
+from ..models.bands import BandObjective
+from ..models.calibration import STEP_METHODS, Calibration, Method, calibration_of, sigmoid
+from ..models.decisions import OBJECTIVES, Decision, OperatingPoint
 from ..models.group_calibration import GroupKey
+from .abstention import fit_band
 from .fitting_choice import choose_method, cross_fitted_logits, grouped_folds, row_losses
 from .fitting_groups import MIN_ROWS, fit_corrections
 from .fitting_maps import fit_map
@@ -28,6 +30,7 @@ from .metrics import Floats
 from .objectives import Goal
 from .predictions import Prediction, groups_of, labels_of, margins_of
 from .prior_shift import estimate_prior
+from .risk_control import MARGIN_GRID, Risk, control_risk
 from .thresholds import fit_points, fit_threshold
 
 __all__ = ["PerGroup", "cross_fitted_logits", "fit_calibration", "fit_decision", "fit_threshold", "grouped_folds"]
@@ -51,6 +54,8 @@ def fit_decision(
     per_group: PerGroup | None = None,
     prior: float | Sequence[Prediction] | None = None,
     aggregation: str | None = None,
+    abstain: tuple[BandObjective, float] | None = None,
+    risks: Sequence[tuple[Risk, float, float]] = (),
 ) -> Decision:
     """Calibration and operating points from calibration-split predictions.
 
@@ -63,9 +68,12 @@ def fit_decision(
         prior: the positive rate to state probabilities for, or predictions (labels are not looked at) to estimate it
             from. Thresholds are on the probabilities as stated; their counts are those of the calibration rows.
         aggregation: how margins of several windows became one.
+        abstain: objective and target of a band of probabilities that get no verdict (`abstention.fit_band`).
+        risks: (risk, bound, delta) of points with a guarantee (`risk_control.control_risk`).
 
     Raises:
-        CalibrationError: rows of another split or of several, one class, or too few rows or groups.
+        CalibrationError: rows of another split or of several, one class, too few rows or groups, or a bound or target
+            that these rows cannot reach.
     """
     used = _usable(predictions, where)
     margins, labels, groups = margins_of(used), labels_of(used), groups_of(used)
@@ -80,7 +88,9 @@ def fit_decision(
     p = sigmoid(logits + calibration.offset)
     goals = _goals(objective, p)
     points = fit_points(p, labels, groups, goals)
-    return Decision(calibration, points, default=goals[0].name)
+    points += tuple(_controlled(calibration, margins, labels, groups, *risk) for risk in risks)
+    band = None if abstain is None else fit_band(p, labels, groups, *abstain)
+    return Decision(calibration, points, default=goals[0].name, abstain=band)
 
 
 def fit_calibration(
@@ -137,6 +147,20 @@ def fit_calibration(
         aggregation=aggregation,
         by_group=corrections,
     )
+
+
+def _controlled(
+    calibration: Calibration, margins: Floats, labels: Floats, groups: NDArray, risk: Risk, at_most: float, delta: float
+) -> OperatingPoint:
+    """A point with a guarantee. Its thresholds are fixed margins, seen through the map: no look at these labels."""
+    steps = calibration.method in STEP_METHODS and calibration.method != "centred_isotonic"
+    if calibration.by_group is not None or steps:
+        raise CalibrationError(
+            f"threshold {risk}: a guarantee needs a map that keeps every margin apart, got {calibration.method}"
+            f"{' with corrections per group' if calibration.by_group else ''}; use temperature, platt or beta without"
+        )
+    grid, p = calibration.predict(MARGIN_GRID), calibration.predict(margins)
+    return control_risk(p, labels, groups, risk, at_most, delta, thresholds=grid)
 
 
 def _usable(predictions: Sequence[Prediction], where: str) -> list[Prediction]:
