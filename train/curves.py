@@ -59,10 +59,13 @@ def draw_curves(folder: Path, title: str = "", best_step: int | None = None) -> 
     panels = [(name, keys) for name, keys in PANELS if any(points(lines, key)[0] for key in keys)]
     if not panels:
         return None
-    figure = Figure(figsize=(5.2 * min(2, len(panels)), 3.4 * -(-len(panels) // 2)), layout="constrained")
+    n_across, n_down = min(2, len(panels)), -(-len(panels) // 2)
+    figure = Figure(figsize=(5.2 * n_across, 3.4 * n_down))
     FigureCanvasAgg(figure)
-    figure.suptitle(title)
-    axes = figure.subplots(-(-len(panels) // 2), min(2, len(panels)), squeeze=False).ravel()
+    figure.suptitle(title, y=1 - 0.04 / n_down)
+    axes = figure.subplots(n_down, n_across, squeeze=False).ravel()
+    # Fixed, because a layout that adjusts itself draws everything twice.
+    figure.subplots_adjust(left=0.16 / n_across, right=0.97, top=1 - 0.2 / n_down, bottom=0.16 / n_down, hspace=0.42)
     for ax, (name, keys) in zip(axes, panels, strict=False):
         _draw_panel(ax, name, keys, lines, best_step)
     for ax in axes[len(panels) :]:
@@ -92,7 +95,10 @@ def _draw_panel(ax: Any, name: str, keys: dict[str, str], lines: list[dict[str, 
     ax.xaxis.get_major_locator().set_params(integer=True)
     if name == "learning rate":
         ax.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
-    if name != "loss" and name != "learning rate":
+    if "eval_auc" in keys:
         ax.set_ylim(-0.02, 1.02)
+    elif name != "loss":
+        ax.set_ylim(bottom=0.0)
+    ax.set_xlim(0, max(line["step"] for line in lines) * 1.02 or 1)
     if len(ax.get_lines()) > 1:
         ax.legend(frameon=False, fontsize=8)

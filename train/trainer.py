@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -70,6 +71,8 @@ class VerdictTrainer(Trainer):
         if resume_from_checkpoint:
             asked = resume_from_checkpoint if resume_from_checkpoint is True else str(resume_from_checkpoint)
             self.resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), asked)
+        if "wandb" in (self.args.report_to or ()):
+            os.environ.setdefault("WANDB_DIR", self.args.output_dir or "")  # else it writes to where one happens to be
         return super().train(str(self.resumed_from) if self.resumed_from else None, *args, **kwargs)
 
     # ---- Rows ----

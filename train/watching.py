@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,16 @@ from .faults import FirstGradients
 if TYPE_CHECKING:
     from .trainer import VerdictTrainer
 
+REDRAW_S = 30.0
+"""Curves are drawn at evaluations, but no more often than this: where evaluating is quick, drawing is not."""
+
 
 class Watcher(TrainerCallback):
     """The trainer's own callback."""
 
     def __init__(self, trainer: VerdictTrainer) -> None:
         """Watches `trainer`."""
-        self.trainer = trainer
+        self.trainer, self._drawn_s = trainer, -REDRAW_S
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Watch the first gradients; of a resumed run, go on logging and stopping where it was."""
@@ -43,8 +47,9 @@ class Watcher(TrainerCallback):
             self.trainer.first_gradients.check()
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Draw the learning curves."""
-        self._draw(args, state)
+        """Draw the learning curves, if that was not just done."""
+        if time.monotonic() - self._drawn_s >= REDRAW_S:
+            self._draw(args, state)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Draw the learning curves."""
@@ -54,3 +59,4 @@ class Watcher(TrainerCallback):
         if state.is_world_process_zero:
             out = Path(args.output_dir or "")
             draw_curves(out, title=out.resolve().name, best_step=state.best_global_step)
+            self._drawn_s = time.monotonic()
