@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from transformers import DynamicCache
 
 from ..data_prep.errors import ModelInputError
@@ -75,11 +76,12 @@ class PrefixScorer:
         self.lock = threading.RLock()
         self._bytes_per_token = 0.0  # of a prefix; known after the first one
 
-    def score(self, segments: Sequence[Segment]) -> list[np.ndarray]:
+    def score(self, segments: Sequence[Segment], claims_per_chunk: int | None = None) -> list[np.ndarray]:
         """Margins of every claim of each segment.
 
         Args:
             segments: one with a kept prefix, or any number without, which are padded to one batch.
+            claims_per_chunk: fewer than usual, where memory is short.
 
         Returns:
             (K,) float32 of each segment, in the order of its claims.
@@ -89,11 +91,12 @@ class PrefixScorer:
         """
         with self.lock, torch.inference_mode():
             self.check()
+            chunks = [self._chunks(segment.claims, claims_per_chunk) for segment in segments]
             if (prefix := segments[0].prefix) is not None:
-                (segment,) = segments
-                found = [[self._after(prefix, chunk) for chunk in self._chunks(segment.claims)]]
+                (chunks_of_one,) = chunks
+                found = [[self._after(prefix, chunk) for chunk in chunks_of_one]]
             else:
-                found = self._whole(segments)
+                found = self._whole(segments, chunks)
             return [torch.cat(chunks_K).cpu().numpy() for chunks_K in found]
 
     def check(self) -> None:
@@ -101,9 +104,10 @@ class PrefixScorer:
         if self.model.training:
             raise ModelInputError("scoring: the model is in training mode, got training=True; call model.eval() first")
 
-    def _whole(self, segments: Sequence[Segment]) -> list[list[torch.Tensor]]:
+    def _whole(
+        self, segments: Sequence[Segment], chunks: Sequence[list[list[torch.Tensor]]]
+    ) -> list[list[torch.Tensor]]:
         """Margins of each chunk of each segment: all prefixes with their first chunks in one forward, then the rest."""
-        chunks = [self._chunks(s.claims) for s in segments]
         keep = [s.key is not None and self._fits(s) for s in segments]
         needed = any(keep) or any(len(c) > 1 for c in chunks)
         cache = DynamicCache(config=self.model.config) if needed else None  # type: ignore[arg-type]
@@ -134,12 +138,26 @@ class PrefixScorer:
     def _fits(self, segment: Segment) -> bool:
         return 0 < self.prefixes.max_bytes >= self._bytes_per_token * len(segment.evidence.ids_P)
 
-    def _chunks(self, claims: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    def _chunks(self, claims: Sequence[torch.Tensor], most: int | None = None) -> list[list[torch.Tensor]]:
         """Claims in order, cut where a chunk would exceed a limit; a claim above the limit is a chunk of its own."""
+        most = self.claims_per_chunk if most is None else most
         chunks: list[list[torch.Tensor]] = [[]]
         for claim in claims:
             n_tokens = sum(len(c) for c in chunks[-1]) + len(claim)
-            if chunks[-1] and (n_tokens > self.claim_tokens or len(chunks[-1]) >= self.claims_per_chunk):
+            if chunks[-1] and (n_tokens > self.claim_tokens or len(chunks[-1]) >= most):
                 chunks.append([])
             chunks[-1].append(claim)
         return chunks
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of an accelerator or of the machine; what accelerate knows of the ways to say so."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or (
+        isinstance(error, Exception) and should_reduce_batch_size(error)
+    )
+
+
+def free_memory(prefixes: PrefixCache) -> None:
+    """Drop kept prefixes and give unused memory back. Call it outside of `except`: a traceback holds tensors."""
+    prefixes.clear()
+    clear_device_cache(garbage_collection=True)

@@ -8,12 +8,10 @@ A failure is never a verdict: what cannot be read comes back with NaN and a reas
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+import copy
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,38 +19,23 @@ import torch
 from ..data_prep.errors import ConfigError, DirectoryError, ProofreelError
 from ..data_prep.frame_cache import FrameCache
 from ..data_prep.rows import Evidence, Pair
-from .calibration import CALIBRATION_FILE, IDENTITY
+from .asking import Asking, Progress
+from .calibration import CALIBRATION_FILE
+from .cross_encoding import CrossEncoding
 from .decisions import Decision, read_decision
-from .directory import fingerprint, read_directory
+from .directory import EvidenceKind, fingerprint
 from .encoding import Encoder, Media
+from .entailment import Combine, Entailment, OnError
 from .heads import Readout
-from .loading import load_weights, make_encoder, readout_of
+from .loading import Quantization, load_parts
 from .prefixes import PrefixCache
-from .prompt import LabelWords
-from .scheduling import batch_by_length, read_ahead
 from .scoring import PrefixScorer, Segment
-from .segments import Group, Reading, SegmentReader
+from .segments import SegmentReader
+from .verdicts import Judge, Ranked, Verdict, by_p, prior_notes, with_prior
 from .vision_features import VisionFeatures
 
 BATCH_TOKENS = 4096
 """Most tokens of a batch of several segments: on a CPU, a long segment gains nothing from company."""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a verifier says of one claim.
-
-    Attributes:
-        p_supported: calibrated probability; of an uncalibrated draft, the plain sigmoid of the margin. NaN on failure.
-        margin: log-odds of supported before calibration, float32. NaN on failure.
-        label: by the shipped threshold; None on failure and for a draft without thresholds.
-        error: why there is no verdict, else None.
-    """
-
-    p_supported: float
-    margin: float
-    label: Literal["supported", "not_supported"] | None
-    error: str | None = None
 
 
 class Verifier:
@@ -72,23 +55,35 @@ class Verifier:
         vision_features: VisionFeatures | None = None,
         prefix_cache_gib: float = 1.0,
         batch_tokens: int = BATCH_TOKENS,
+        modalities: Sequence[EvidenceKind] | None = None,
+        untrained_evidence: bool = False,
+        notes: Sequence[str] = (),
     ) -> None:
-        """Parts are taken as they are; `from_pretrained` checks them. `decision=None` is an uncalibrated draft."""
+        """Parts are taken as they are; `from_pretrained` checks them. `decision=None` is an uncalibrated draft.
+
+        `modalities` are the kinds of evidence it was trained on (None: unknown): evidence of another kind is refused
+        unless `untrained_evidence`. `notes` are sentences for whoever uses its numbers.
+        """
         if batch_tokens < 1:
             raise ConfigError(f"batch_tokens: must be at least 1, got {batch_tokens}; 1 scores segments one by one")
         self.model, self.prefixes = model.eval(), PrefixCache(prefix_cache_gib)
         self.encoder, self.readout, self.claims_per_row = encoder, readout, claims_per_row
         self.decision, self.media_root, self.fingerprint = decision, media_root, fingerprint
-        self.batch_tokens = batch_tokens
+        self.batch_tokens, self.notes = batch_tokens, tuple(notes)
+        self.modalities = None if modalities is None else tuple(modalities)
+        asked = None if untrained_evidence else self.modalities
         self.scorer = PrefixScorer(model, readout, encoder.layout, encoder.pad_id, self.prefixes, claims_per_row)
-        self.reader = SegmentReader(encoder, self.scorer, media_root, frame_cache, vision_features)
+        self.reader = SegmentReader(encoder, self.scorer, media_root, frame_cache, vision_features, asked)
 
     @classmethod
     def from_pretrained(
         cls,
-        directory: str | Path,
+        path_or_hub_id: str | Path,
         *,
         device: str | torch.device | None = None,
+        dtype: str | torch.dtype | None = None,
+        quantization: Quantization = None,
+        revision: str | None = None,
         base: str | Path | None = None,
         media_root: str | Path | None = None,
         adapter: bool = True,
@@ -96,12 +91,17 @@ class Verifier:
         vision_cache: str | Path | None = None,
         prefix_cache_gib: float = 1.0,
         batch_tokens: int = BATCH_TOKENS,
+        untrained_evidence: bool = False,
     ) -> Verifier:
-        """Load a verifier directory.
+        """Load a verifier directory, after checking it (docs/verifier-directory.md).
 
         Args:
-            directory: a local folder written by export (or a draft written by training).
+            path_or_hub_id: a folder written by export (or a draft written by training), or a hub id.
             device: where to run; a GPU if there is one.
+            dtype: of the weights (float32, bfloat16, float16); None: as recorded. What another one changes of the
+                calibrated function is said in `notes`; so with quantization.
+            quantization: "nf4" quantises the base, False does not; None: as recorded.
+            revision: commit, tag or branch of a hub id.
             base: where the base checkpoint lies, if not where the directory says.
             media_root: folder that relative paths in evidence start from.
             adapter: False leaves the trained adapter and its calibration out: the base's zero-shot verdicts.
@@ -110,43 +110,45 @@ class Verifier:
             prefix_cache_gib: memory for encoded evidence, so that the next question about it is answered at once; 0
                 keeps none.
             batch_tokens: most tokens of several segments that are padded to one batch.
+            untrained_evidence: judge kinds of evidence, too, that the verifier was not trained on.
 
         Raises:
-            ConfigError: a limit that is out of range.
-            DirectoryError: damaged or foreign files, another base than the one trained on, another tokenizer.
+            ConfigError: an argument that is out of range.
+            DirectoryError: damaged, foreign or hostile files, other packages, another base than the one trained on,
+                another tokenizer.
         """
-        directory = Path(directory)
-        config = read_directory(directory)
-        model = load_weights(directory, config, base, adapter)
-        device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        if config.quantization is None:
-            model = model.to(device)
-        encoder = make_encoder(directory / "processor", model.config, config)
-        words = LabelWords.of(config.prompt, encoder.tokenizer)
-        if (words.supported_id, words.refuted_id) != (config.supported_id, config.refuted_id):
-            raise DirectoryError(
-                f"{directory}: label words tokenise to {words}, recorded were {config.supported_id} and "
-                f"{config.refuted_id}; the tokenizer is not the one this verifier was trained with"
-            )
+        parts = load_parts(
+            path_or_hub_id,
+            revision=revision,
+            device=device,
+            dtype=dtype,
+            quantization=quantization,
+            base=base,
+            adapter=adapter,
+        )
         features = None
         if vision_cache is not None:
-            model.requires_grad_(False)  # a full model is loaded as one that could still be trained
-            kept_as = "float32" if config.dtype == "float32" else "bfloat16"
+            parts.model.requires_grad_(False)  # a full model is loaded as one that could still be trained
+            kept_as = "float32" if parts.config.dtype == "float32" else "bfloat16"
             features = VisionFeatures(
-                vision_cache, model, encoder, media_root=media_root, frame_cache=frame_cache, dtype=kept_as
+                vision_cache, parts.model, parts.encoder, media_root=media_root, frame_cache=frame_cache, dtype=kept_as
             )
+        calibrated = adapter and (parts.directory / CALIBRATION_FILE).is_file()
         return cls(
-            model,
-            encoder,
-            readout_of(config),
-            config.claims_per_row,
-            read_decision(directory) if adapter and (directory / CALIBRATION_FILE).is_file() else None,
+            parts.model,
+            parts.encoder,
+            parts.readout,
+            parts.config.claims_per_row,
+            read_decision(parts.directory) if calibrated else None,
             media_root,
-            fingerprint(directory),
+            fingerprint(parts.directory),
             frame_cache,
             vision_features=features,
             prefix_cache_gib=prefix_cache_gib,
             batch_tokens=batch_tokens,
+            modalities=parts.config.modalities,
+            untrained_evidence=untrained_evidence,
+            notes=parts.notes,
         )
 
     def score(
@@ -154,6 +156,10 @@ class Verifier:
         claims: Sequence[str],
         evidence: Evidence | tuple[Evidence, ...],
         contexts: Sequence[str | None] | None = None,
+        *,
+        prior: float | None = None,
+        operating_point: str | None = None,
+        shrink_frames: bool = False,
     ) -> list[Verdict]:
         """Judge K claims against one evidence, which is encoded once.
 
@@ -161,6 +167,7 @@ class Verifier:
             claims: one sentence each.
             evidence: a segment, transcript, image or passage, or a tuple of them judged together.
             contexts: the passage each claim was taken from, where the verifier was trained with it.
+            prior, operating_point, shrink_frames: as for `score_pairs`.
 
         Returns:
             One verdict per claim, in order.
@@ -173,24 +180,104 @@ class Verifier:
             Pair(id=str(i), claim=c, evidence=evidence, context=x)
             for i, (c, x) in enumerate(zip(claims, contexts, strict=True))
         ]
-        return self.score_pairs(pairs)
+        return self._with(prior)._ask(pairs, operating_point, False, None, shrink_frames)
 
-    def score_pairs(self, pairs: Sequence[Pair], progress: Callable[[int], Any] | None = None) -> list[Verdict]:
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        progress: Progress = None,
+        *,
+        prior: float | None = None,
+        operating_point: str | None = None,
+        shrink_frames: bool = False,
+    ) -> list[Verdict]:
         """Judge any mix of pairs; rows that share evidence are answered in one pass. Order is kept.
 
         Args:
-            pairs: labels are not looked at.
-            progress: called with the number of claims done since the last call.
+            pairs: labels are not looked at. Modality, role or origin are, where the calibration was corrected by them.
+            progress: True for a bar on stderr, or a function called with the number of claims done since the last call.
+            prior: the share of supported claims where the answers are used; corrects p_supported (see `with_prior`).
+            operating_point: name of the threshold that labels; the shipped default.
+            shrink_frames: where memory runs out even for one claim, judge the evidence on fewer frames; the verdict's
+                note says so. Otherwise such a claim fails.
+
+        Raises:
+            CalibrationError: a prior or operating point that this verifier cannot be asked for.
         """
-        self.scorer.check()
-        verdicts = [_failed("not scored")] * len(pairs)
-        with closing(self._readings(self.reader.group(pairs))) as readings:
-            for batch in batch_by_length(readings, _lengths, self.batch_tokens):
-                for place, verdict in self._answer(batch):
-                    verdicts[place] = verdict
-                if progress is not None:
-                    progress(sum(len(r.asked) + len(r.failed) for r in batch))
-        return verdicts
+        return self._with(prior)._ask(pairs, operating_point, True, progress, shrink_frames)
+
+    def rank(
+        self,
+        claim: str,
+        evidences: Sequence[Evidence | tuple[Evidence, ...]],
+        *,
+        context: str | None = None,
+        top_k: int | None = None,
+        progress: Progress = None,
+        prior: float | None = None,
+        operating_point: str | None = None,
+    ) -> list[Ranked]:
+        """Evidences by how probably each supports the claim; failures last, with their reasons.
+
+        Args:
+            claim: one sentence.
+            evidences: each judged by itself.
+            context: as for `score`.
+            top_k: how many to give back; all.
+            progress, prior, operating_point: as for `score_pairs`.
+        """
+        tuples = [e if isinstance(e, tuple) else (e,) for e in evidences]
+        pairs = [Pair(id=str(i), claim=claim, evidence=e, context=context) for i, e in enumerate(tuples)]
+        verdicts = self._with(prior)._ask(pairs, operating_point, False, progress)
+        ranked = [Ranked(i, e, v) for i, (e, v) in enumerate(zip(evidences, verdicts, strict=True))]
+        return sorted(ranked, key=lambda r: by_p(r.verdict))[:top_k]
+
+    def supports(self, evidence: Evidence | tuple[Evidence, ...]) -> bool:
+        """Whether this verifier may be asked about evidence of these kinds; no file is opened."""
+        try:
+            self.reader.check_asked(evidence if isinstance(evidence, tuple) else (evidence,))
+        except ProofreelError:
+            return False
+        return True
+
+    def with_prior(self, prior: float | None) -> Verifier:
+        """The same verifier for a place where another share of claims is supported; None goes back to the fit's.
+
+        Weights, caches and lock are shared. Holds where only that share differs (see `Calibration.with_prior`).
+        Thresholds stay where they are, on the corrected probability. `notes` records the prior.
+
+        Raises:
+            CalibrationError: an uncalibrated draft, or a share outside (0, 1).
+        """
+        other = copy.copy(self)
+        other.decision = with_prior(self.decision, prior)
+        other.notes = prior_notes(self.notes, other.decision.calibration)
+        return other
+
+    def as_entailment(
+        self,
+        threshold: float | str | None = None,
+        *,
+        on_error: OnError = "raise",
+        combine: Combine = "together",
+        with_context: bool = False,
+        transcribe: Callable[[Path], str] | None = None,
+    ) -> Entailment:
+        """This verifier as the entailment judge that MiRAGE's and MuRGAt's code call; see `Entailment`."""
+        return Entailment(
+            self, threshold, on_error=on_error, combine=combine, with_context=with_context, transcribe=transcribe
+        )
+
+    def as_cross_encoder(self) -> CrossEncoding:
+        """This verifier with the methods of a sentence-transformers CrossEncoder; see `CrossEncoding`."""
+        return CrossEncoding(self)
+
+    def predict(self, pairs: Any, show_progress_bar: bool = False) -> Any:
+        """Probabilities of (claim, evidence) tuples, as a sentence-transformers CrossEncoder gives scores.
+
+        See `CrossEncoding.predict`.
+        """
+        return CrossEncoding(self).predict(pairs, show_progress_bar=show_progress_bar)
 
     def score_media(
         self, claims: Iterable[tuple[str, str | None]], evidence: tuple[Evidence, ...], media: Media
@@ -201,47 +288,21 @@ class Verifier:
         self.encoder.check_length(encoded, ids)
         return self.scorer.score([Segment(encoded, ids)])[0]
 
-    def verdict(self, margin: float) -> Verdict:
-        """Calibrate a margin and apply the default threshold."""
-        if math.isnan(margin):
-            return _failed("the network returned NaN; check dtype and weights")
-        calibration = self.decision.calibration if self.decision else IDENTITY
-        p = float(calibration.predict(np.float64(margin)))
-        if self.decision is None:
-            return Verdict(p, margin, None)
-        return Verdict(p, margin, "supported" if self.decision.point().decide(p) else "not_supported")
+    def verdict(self, margin: float, operating_point: str | None = None) -> Verdict:
+        """Calibrate a margin, apply an operating point (the default one) and the abstain band."""
+        return Judge(self.decision, operating_point).verdict(margin)
 
-    def _readings(self, groups: list[Group]) -> Generator[Reading]:
-        """Each group read, in order: those of a call with several in threads, ahead of the network."""
-        if len(groups) < 2:
-            yield from map(self.reader.read, groups)
-            return
-        with closing(read_ahead(self.reader.read, groups)) as readings:
-            yield from readings
+    def _with(self, prior: float | None) -> Verifier:
+        return self if prior is None else self.with_prior(prior)
 
-    def _answer(self, batch: Sequence[Reading]) -> Iterator[tuple[int, Verdict]]:
-        """(place, verdict) of every pair of a batch. What the network is not given fails its own segment only."""
-        for reading in batch:
-            yield from ((place, _failed(reason)) for place, reason in reading.failed.items())
-        segments = [r.segment for r in batch if r.segment is not None]
-        asked = [r.asked for r in batch if r.segment is not None]
-        try:
-            found = self.scorer.score(segments) if segments else []
-        except ProofreelError as error:
-            if len(segments) == 1:
-                yield from ((place, _failed(str(error))) for place in asked[0])
-            else:
-                for segment, places in zip(segments, asked, strict=True):
-                    yield from self._answer([Reading(segment, places, {})])
-            return
-        for places, margins_K in zip(asked, found, strict=True):
-            yield from ((p, self.verdict(float(m))) for p, m in zip(places, margins_K, strict=True))
-
-
-def _failed(reason: str) -> Verdict:
-    return Verdict(math.nan, math.nan, None, reason)
-
-
-def _lengths(reading: Reading) -> tuple[int, int] | None:
-    """What decides on a segment's company; None for one that has none: nothing to ask, or a prefix of its own."""
-    return None if reading.segment is None or reading.segment.prefix else reading.segment.lengths
+    def _ask(
+        self,
+        pairs: Sequence[Pair],
+        operating_point: str | None,
+        keyed: bool,
+        progress: Progress = None,
+        shrink_frames: bool = False,
+    ) -> list[Verdict]:
+        self.scorer.check()
+        asking = Asking(self.scorer, self.reader, self.batch_tokens, shrink_frames)
+        return asking.verdicts(pairs, Judge(self.decision, operating_point), keyed, progress)

@@ -10,22 +10,40 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from proofreel.data_prep.errors import ProofreelError
     from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
-    from proofreel.models.verifier import Verdict, Verifier
+    from proofreel.models.cross_encoding import CrossEncoding
+    from proofreel.models.entailment import Entailment
+    from proofreel.models.verdicts import Ranked, Verdict
+    from proofreel.models.verifier import Verifier
 
 __version__ = _version("proofreel")
 
 _HOME = {
+    "CrossEncoding": "models.cross_encoding",
+    "Entailment": "models.entailment",
     "Image": "data_prep.rows",
     "Pair": "data_prep.rows",
     "Passage": "data_prep.rows",
     "ProofreelError": "data_prep.errors",
+    "Ranked": "models.verdicts",
     "Transcript": "data_prep.rows",
-    "Verdict": "models.verifier",
+    "Verdict": "models.verdicts",
     "Verifier": "models.verifier",
     "VideoSegment": "data_prep.rows",
 }
 
-__all__ = ["Image", "Pair", "Passage", "ProofreelError", "Transcript", "Verdict", "Verifier", "VideoSegment"]
+__all__ = [
+    "CrossEncoding",
+    "Entailment",
+    "Image",
+    "Pair",
+    "Passage",
+    "ProofreelError",
+    "Ranked",
+    "Transcript",
+    "Verdict",
+    "Verifier",
+    "VideoSegment",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ from proofreel.data_prep.errors import ConfigError, ModelInputError
 from proofreel.data_prep.frame_cache import FrameCache
 from proofreel.data_prep.rows import Image, Pair, Passage, VideoSegment
 from proofreel.models.adapters import attach_lora
+from proofreel.models.asking import Asking
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.encoding import EncodedEvidence, Encoder
 from proofreel.models.heads import NextToken
@@ -432,7 +433,7 @@ def test_what_the_network_is_not_given_fails_its_segment_only(make_verifier, enc
     blind = dataclasses.replace(good, vision={"video_grid_thw": good.vision["video_grid_thw"]})
     claims = ids_of(encoder, CLAIMS[:1])
     batch = [Reading(Segment(e, claims), (i,), {}) for i, e in enumerate((good, blind, good))]
-    found = dict(verifier._answer(batch))
+    found = dict(Asking(verifier.scorer, verifier.reader, 4096).answer(batch))
     assert [found[i].error is None for i in range(3)] == [True, False, True]
     assert "pixels" in (found[1].error or "")
 
