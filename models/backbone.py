@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoProcessor, AutoTokenizer
 
 from ..data_prep.dataset import sha256_of
@@ -16,10 +17,12 @@ from ..data_prep.errors import DirectoryError
 from .architectures import Architecture, architecture_of, read_config
 from .attention import use_prefix_split
 from .heads import Head
+from .hub import download
 from .positions import TEXT_LAYOUT, VisionLayout
 from .prompt import LabelWords
 from .score_head import score_start
 from .text_processor import TextProcessor
+from .untrusted import check_safetensors, check_settings
 
 # Said on every load, about other libraries' business: peft asks transformers by a deprecated name, and bitsandbytes
 # looks for an optional CPU kernel even where nothing is quantised.
@@ -42,22 +45,18 @@ def resolve_base(name_or_path: str | Path, revision: str | None = None) -> Path:
         return path
     if path.is_absolute() or str(name_or_path).startswith("."):
         raise DirectoryError(f"base model: no such folder, got {name_or_path}; check the path or give a hub id")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(str(name_or_path), revision=revision, allow_patterns=_WANTED_FILES))
-    except Exception as error:
-        raise DirectoryError(
-            f"base model: neither a folder here nor a reachable hub id, got {name_or_path!r}; "
-            f"{type(error).__name__}: {error}"
-        ) from error
+    return download(str(name_or_path), revision, _WANTED_FILES, "base model")
 
 
 def load_processor(path: str | Path) -> Any:
     """The processor of a checkpoint, or of a folder that one was saved to: tokenizer, template and what takes pixels.
 
     Of a text checkpoint it is a `TextProcessor`, its tokenizer alone.
+
+    Raises:
+        DirectoryError: a file that asks for code or files from elsewhere, or a chat template that may not end.
     """
+    check_settings(Path(path))
     if any((Path(path) / name).is_file() for name in _PROCESSOR_FILES):
         return AutoProcessor.from_pretrained(path)
     return TextProcessor(AutoTokenizer.from_pretrained(path), path)
@@ -72,6 +71,7 @@ def load_backbone(
     device_map: Any = None,
     head: Head | None = None,
     words: LabelWords | None = None,
+    head_may_be_new: bool = True,
 ) -> Any:
     """Load every weight of a checkpoint whose architecture is one of `ARCHITECTURES`; a head may be new.
 
@@ -84,10 +84,12 @@ def load_backbone(
         head: replace the output layer by a `score` head of these labels (models/score_head.py).
         words: verdict words a new head starts from (`score_start`); without them it starts at random, to be filled by
             an adapter. A head that the checkpoint holds is loaded as it is.
+        head_may_be_new: False of a checkpoint that must hold the head itself.
 
     Raises:
         DirectoryError: an architecture that is not supported, weights missing from the checkpoint (they would be
-            random) or foreign to the architecture, or a checkpoint's head of other labels.
+            random) or foreign to the architecture, a checkpoint's head of other labels, files that are no safetensors,
+            or settings that ask for code or files from elsewhere.
     """
     if attn_implementation != "sdpa":
         raise DirectoryError(
@@ -96,19 +98,34 @@ def load_backbone(
         )
     if quantization_config is not None:
         quantization_config.llm_int8_skip_modules = list(UNQUANTISED_MODULES)
+    _check_files(Path(path))
     config = read_config(path)
     architecture = architecture_of(config.model_type)
     extra, may_lack = _head_options(path, config, architecture, head, words)
-    loaded: Any = architecture.network(scored=head is not None).from_pretrained(
-        path,
-        config=config,
-        dtype=dtype,
-        quantization_config=quantization_config,
-        attn_implementation=attn_implementation,
-        device_map=device_map,
-        output_loading_info=True,
-        **extra,
-    )
+    if may_lack and not head_may_be_new:
+        raise DirectoryError(
+            f"{path}: its head is missing and would be random, got {config.architectures} without a score layer; "
+            "export the verifier again"
+        )
+    try:
+        loaded: Any = architecture.network(scored=head is not None).from_pretrained(
+            path,
+            config=config,
+            dtype=dtype,
+            quantization_config=quantization_config,
+            attn_implementation=attn_implementation,
+            device_map=device_map,
+            use_safetensors=True,
+            output_loading_info=True,
+            **extra,
+        )
+    except (RuntimeError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise DirectoryError(
+            f"{path}: its weights cannot be loaded, got {reason}; fetch the checkpoint again"
+        ) from error
     model, info = loaded
     info["missing_keys"] = set(info["missing_keys"]) - may_lack
     wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
@@ -122,6 +139,17 @@ def load_backbone(
         run_without_graph_while_frozen(model.model.visual)
     model.accepts_loss_kwargs = False  # the loss is not the network's: no Trainer may count label tokens for it
     return model
+
+
+def _check_files(path: Path) -> None:
+    """Settings that are only data, and no adapter: transformers would load one that lies beside the weights."""
+    if (path / "adapter_config.json").exists():
+        raise DirectoryError(
+            f"{path}: an adapter lies beside the weights, got adapter_config.json; give the folder of the base alone"
+        )
+    check_settings(path)
+    for file in sorted(path.glob("*.safetensors")):
+        check_safetensors(file)
 
 
 def _head_options(

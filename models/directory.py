@@ -8,7 +8,7 @@
     golden/                   small inputs with the margins they must give
     MANIFEST.sha256           hash of every other file
 
-JSON and safetensors only. Docs: docs/verifier-directory.md.
+JSON and safetensors only, read strictly (models/untrusted.py). Docs: docs/verifier-directory.md.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ from ..data_prep.frames import FrameSampling
 from ..data_prep.rows import Label
 from .positions import PositionRule
 from .prompt import Prompt
+from .untrusted import check_safetensors, check_settings, is_plain_name, read_json
 
 SCHEMA_VERSION = "1.1"
 MANIFEST = "MANIFEST.sha256"
 CONFIG = "verifier_config.json"
-_ALLOWED_SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".md", ".html", ".parquet", ".sha256"}
+ALLOWED_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".md", ".html", ".parquet")
+_MAX_MANIFEST_BYTES = 2**20
+_BOOKKEEPING = {".git", ".gitattributes", ".cache"}  # of git and of the hub's downloads; never read
+_UNREAD = "eval"  # reports for people, which no function depends on
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,9 @@ def read_directory(directory: str | Path) -> VerifierConfig:
     path = directory / CONFIG
     if not path.is_file():
         raise DirectoryError(f"{directory}: not a verifier directory, got no {CONFIG}; give the folder export wrote")
-    values = _read_json(path)
+    values = read_json(path)
+    if not isinstance(values, dict):
+        raise DirectoryError(f"{path}: must be a JSON object, got {type(values).__name__}; fetch it again")
     version = str(values.get("schema_version", "?"))
     if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
         raise DirectoryError(
@@ -144,29 +150,42 @@ def read_directory(directory: str | Path) -> VerifierConfig:
             "install the proofreel release that wrote it"
         )
     check_manifest(directory)
+    check_contents(directory)
     try:
         config = from_mapping(VerifierConfig, values, where=str(path))
     except ConfigError as error:
-        raise DirectoryError(str(error)) from error
+        newer = "" if version in ("1.0", SCHEMA_VERSION) else f" (written with schema {version}, read {SCHEMA_VERSION})"
+        raise DirectoryError(f"{error}{newer}") from error
+    _check_config(path, config)
+    return config
+
+
+def _check_config(path: Path, config: VerifierConfig) -> None:
+    """What no single value shows."""
     if config.prompt_sha256 != config.prompt.sha256:
         raise DirectoryError(
             f"{path}: the prompt does not match its recorded hash; restore the directory from its source"
         )
-    return config
+    for name in ("max_tokens", "claims_per_row"):
+        if (value := getattr(config, name)) < 1:
+            raise DirectoryError(f"{path}: {name} must be at least 1, got {value}; fetch the directory again")
+    known = (("supported", "refuted"), ("supported", "refuted", "not_enough"))
+    if config.labels not in known[: 1 if config.head == "next_token" else 2]:
+        raise DirectoryError(
+            f"{path}: labels that no {config.head} verifier has, got {list(config.labels)}; fetch the directory again"
+        )
+    if not re.fullmatch(r"(?!/|[A-Za-z]:)[^\\\x00-\x1f]+", config.base.path) or ".." in Path(
+        config.base.path
+    ).as_posix().lstrip("./").split("/"):
+        raise DirectoryError(
+            f"{path}: base.path must be a hub id, or lead from this directory to a folder, got {config.base.path!r}; "
+            "name it relative to the directory, with every .. at its start"
+        )
 
 
 def check_manifest(directory: Path) -> None:
     """`DirectoryError` unless the files are exactly those listed, unchanged, and of the allowed kinds."""
-    manifest = directory / MANIFEST
-    if not manifest.is_file():
-        raise DirectoryError(f"{directory}: no {MANIFEST}; the directory is incomplete, fetch it again")
-    listed: dict[str, str] = {}
-    for n, line in enumerate(manifest.read_text(encoding="utf-8").splitlines(), 1):
-        match = re.fullmatch(r"([0-9a-f]{64})  (\S.*)", line)
-        if not match or Path(match[2]).is_absolute() or ".." in Path(match[2]).parts:
-            raise DirectoryError(f"{manifest}:{n}: not a hash and a file inside the directory, got {line!r}")
-        listed[match[2]] = match[1]
-    present = set(_files_of(directory))
+    listed, present = _listed(directory / MANIFEST), set(_files_of(directory))
     if lost := sorted(set(listed) - present):
         raise DirectoryError(f"{directory}: files are missing, got no {lost}; fetch the directory again")
     if extra := sorted(present - set(listed)):
@@ -176,28 +195,60 @@ def check_manifest(directory: Path) -> None:
             raise DirectoryError(f"{directory / name}: changed since the directory was written; fetch it again")
 
 
+def check_contents(directory: Path) -> None:
+    """`DirectoryError` unless every file is what its name says, and asks no library for code or files of elsewhere."""
+    for name in _files_of(directory):
+        if name.endswith(".safetensors"):
+            check_safetensors(directory / name)
+    for folder in (directory, *(p for p in sorted(directory.rglob("*")) if p.is_dir())):
+        if folder.relative_to(directory).parts[:1] not in [(name,) for name in (_UNREAD, *_BOOKKEEPING)]:
+            check_settings(folder, whole=True)
+
+
 def fingerprint(directory: str | Path) -> str:
     """Identity of a published verifier: the hash of its manifest. Scores are comparable when it is equal."""
     return sha256_of(Path(directory) / MANIFEST)
 
 
+def _listed(manifest: Path) -> dict[str, str]:
+    """The hash of each file that a manifest lists."""
+    if not manifest.is_file():
+        raise DirectoryError(f"{manifest.parent}: no {MANIFEST}; the directory is incomplete, fetch it again")
+    if (size := manifest.stat().st_size) > _MAX_MANIFEST_BYTES:
+        raise DirectoryError(f"{manifest}: too large for a manifest, got {size} bytes; fetch the directory again")
+    listed: dict[str, str] = {}
+    for n, line in enumerate(manifest.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+        match = re.fullmatch(r"([0-9a-f]{64})  (\S.*)", line)
+        if not match or not _is_inside(match[2]) or match[2] in listed:
+            raise DirectoryError(f"{manifest}:{n}: not a hash and a file inside the directory, got {line!r}")
+        listed[match[2]] = match[1]
+    return listed
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name leads to a file in or below the directory on every system, in one way of writing it."""
+    return all(is_plain_name(part) for part in name.split("/"))
+
+
 def _files_of(directory: Path) -> list[str]:
     names = []
     for path in sorted(directory.rglob("*")):
-        if path.is_symlink():
+        name = path.relative_to(directory).as_posix()
+        if name.split("/")[0] in _BOOKKEEPING:
+            continue
+        if path.is_symlink() and not _is_of_the_hubs_cache(path, directory):
             raise DirectoryError(f"{path}: symbolic links are not part of a verifier directory; copy the file")
-        if path.is_file() and path.name != MANIFEST:
-            if path.suffix not in _ALLOWED_SUFFIXES:
-                raise DirectoryError(f"{path}: files of this kind are refused, got {path.suffix!r}; remove it")
-            names.append(path.relative_to(directory).as_posix())
+        if name == MANIFEST or path.is_dir():
+            continue
+        if not path.is_file() or path.suffix not in ALLOWED_SUFFIXES:
+            raise DirectoryError(f"{path}: files of this kind are refused, got {path.suffix!r}; remove it")
+        if not _is_inside(name) or not name.isprintable():
+            raise DirectoryError(f"{path}: a name that is not the same on every system, got {name!r}; rename the file")
+        names.append(name)
     return names
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DirectoryError(f"{path}: not valid JSON; {error}") from error
-    if not isinstance(value, dict):
-        raise DirectoryError(f"{path}: must be a JSON object, got {type(value).__name__}")
-    return value
+def _is_of_the_hubs_cache(link: Path, directory: Path) -> bool:
+    """huggingface_hub keeps `snapshots/<revision>/name` as links to files in `blobs` beside `snapshots`."""
+    blobs = directory.absolute().parent.parent / "blobs"
+    return directory.absolute().parent.name == "snapshots" and link.resolve().parent == blobs.resolve()

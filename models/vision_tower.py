@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..data_prep.errors import ModelInputError
+from ..data_prep.errors import ConfigError, ModelInputError
 from .seen import tensor_bytes
 
 # What shapes the tower's function without showing in its weights.
@@ -39,9 +39,12 @@ def check_frozen(model: torch.nn.Module) -> None:
     """Make sure that the features of today are those of tomorrow.
 
     Raises:
+        ConfigError: a text backbone, which has no tower.
         ModelInputError: a parameter of tower or merger is trainable, belongs to an adapter, or is sharded over ranks.
     """
-    tower = backbone_of(model).model.visual
+    tower = getattr(backbone_of(model).model, "visual", None)
+    if tower is None:
+        raise ConfigError("vision cache: a text backbone has no vision tower; leave it out")
     if adapted := [name for name, module in tower.named_modules() if hasattr(module, "base_layer")]:
         raise ModelInputError(
             f"vision cache: adapters change the vision tower, got {len(adapted)}, first {adapted[0]}; "
