@@ -1,7 +1,9 @@
 """Score one split of a data set with a verifier (a draft or an exported one).
 
 python eval/predict.py --verifier runs/demo/draft --data runs/demo/data --split test --out runs/demo/test.parquet
-proofreel predict --verifier DIR --data DIR --split test --out mismatched.parquet --mismatched-evidence
+proofreel predict --verifier DIR --data DIR --split test --out test.parquet --controls mismatched-evidence
+
+Stopped at any moment and started again with the same words, it goes on where it was.
 """
 
 import argparse
@@ -45,13 +47,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--claim-only", action="store_true", help="hide the evidence (for a verifier trained with --claim_only true)"
     )
+    parser.add_argument(
+        "--untrained-evidence", action="store_true", help="also ask about kinds of evidence the verifier never saw"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that holds other predictions")
     args = parser.parse_args(argv)
 
     from proofreel.data_prep.dataset import read_split, sha256_of
     from proofreel.data_prep.errors import ProofreelError
     from proofreel.data_prep.frame_cache import FrameCache
-    from proofreel.eval.predicting import hide_evidence, mismatch_evidence, predict
-    from proofreel.eval.predictions import write_predictions
+    from proofreel.eval.predicting import hide_evidence, mismatch_evidence
+    from proofreel.eval.resumable import score_to
     from proofreel.models.verifier import Verifier
 
     try:
@@ -68,29 +74,26 @@ def main(argv: Sequence[str] | None = None) -> int:
                 vision_cache=args.vision_cache,
                 prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
                 batch_tokens=args.batch_tokens,
+                untrained_evidence=args.untrained_evidence,
             )
             rows = mismatch_evidence(pairs) if control == "mismatched-evidence" else pairs
-            predictions = predict(verifier, rows)
             source = {
-                "verifier_fingerprint": verifier.fingerprint,
                 "manifest_sha256": sha256_of(args.data / "manifest.json"),
-                "calibrated": verifier.decision is not None,
                 "control": "claim-only" if args.claim_only else control,
             }
             out = args.out if control is None else args.out.with_name(f"{args.out.stem}-{control}{args.out.suffix}")
-            write_predictions(out, predictions, source)
-            _tell(out, predictions)
+            _tell(out, score_to(out, verifier, rows, source, overwrite=args.overwrite))
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _tell(out: Path, predictions: Sequence[Any]) -> None:
-    failed = [p for p in predictions if p.error is not None]
-    print(f"wrote {out}: {len(predictions)} rows, {len(failed)} failed")
-    for p in failed[:10]:
-        print(f"  {p.pair_id}: {p.error}")
+def _tell(out: Path, scored: Any) -> None:
+    before = f", {scored.n_found} of them scored before" if scored.n_found else ""
+    print(f"wrote {out}: {scored.n_rows} rows, {scored.n_failed} failed{before}")
+    for pair_id, reason in scored.failures:
+        print(f"  {pair_id}: {reason}")
 
 
 if __name__ == "__main__":

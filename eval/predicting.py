@@ -6,35 +6,35 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from tqdm import tqdm
-
 from ..data_prep.errors import RowError
 from ..data_prep.rows import Evidence, Pair, Passage, evidence_key
+from ..models.verdicts import Verdict
 from ..models.verifier import Verifier
 from .predictions import Prediction
 
 
 def predict(verifier: Verifier, pairs: Sequence[Pair]) -> list[Prediction]:
     """One prediction per pair, in order; failures carry their reason. Progress goes to stderr."""
-    with tqdm(total=len(pairs), unit="claim", desc="scoring") as bar:
-        verdicts = verifier.score_pairs(pairs, progress=bar.update)
-    return [
-        Prediction(
-            pair_id=pair.id,
-            margin=verdict.margin,
-            p_supported=verdict.p_supported if not math.isnan(verdict.margin) else math.nan,
-            label=pair.label,
-            split=pair.split,
-            group=pair.group,
-            role=pair.role,
-            origin=pair.origin,
-            modality=pair.modality,
-            error=verdict.error,
-            claim=pair.claim,
-            evidence=evidence_key(pair.evidence),
-        )
-        for pair, verdict in zip(pairs, verdicts, strict=True)
-    ]
+    verdicts = verifier.score_pairs(pairs, progress=True)
+    return [prediction_of(pair, verdict) for pair, verdict in zip(pairs, verdicts, strict=True)]
+
+
+def prediction_of(pair: Pair, verdict: Verdict) -> Prediction:
+    """The row that says what a verifier said of a pair."""
+    return Prediction(
+        pair_id=pair.id,
+        margin=verdict.margin,
+        p_supported=verdict.p_supported if not math.isnan(verdict.margin) else math.nan,
+        label=pair.label,
+        split=pair.split,
+        group=pair.group,
+        role=pair.role,
+        origin=pair.origin,
+        modality=pair.modality,
+        error=verdict.error,
+        claim=pair.claim,
+        evidence=evidence_key(pair.evidence),
+    )
 
 
 def hide_evidence(pairs: Sequence[Pair]) -> list[Pair]:

@@ -9,14 +9,14 @@ A failure is never a verdict: what cannot be read comes back with NaN and a reas
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..data_prep.errors import ConfigError, DirectoryError, ProofreelError
+from ..data_prep.errors import ConfigError, ProofreelError
 from ..data_prep.frame_cache import FrameCache
 from ..data_prep.rows import Evidence, Pair
 from .asking import Asking, Progress
@@ -25,7 +25,7 @@ from .cross_encoding import CrossEncoding
 from .decisions import Decision, read_decision
 from .directory import EvidenceKind, fingerprint
 from .encoding import Encoder, Media
-from .entailment import Combine, Entailment, OnError
+from .entailment import Entailment
 from .heads import Readout
 from .loading import Quantization, load_parts
 from .prefixes import PrefixCache
@@ -254,29 +254,16 @@ class Verifier:
         other.notes = prior_notes(self.notes, other.decision.calibration)
         return other
 
-    def as_entailment(
-        self,
-        threshold: float | str | None = None,
-        *,
-        on_error: OnError = "raise",
-        combine: Combine = "together",
-        with_context: bool = False,
-        transcribe: Callable[[Path], str] | None = None,
-    ) -> Entailment:
-        """This verifier as the entailment judge that MiRAGE's and MuRGAt's code call; see `Entailment`."""
-        return Entailment(
-            self, threshold, on_error=on_error, combine=combine, with_context=with_context, transcribe=transcribe
-        )
+    def as_entailment(self, threshold: float | str | None = None, **policy: Any) -> Entailment:
+        """This verifier as the judge that MiRAGE's and MuRGAt's code call; `policy` is what `Entailment` takes."""
+        return Entailment(self, threshold, **policy)
 
     def as_cross_encoder(self) -> CrossEncoding:
         """This verifier with the methods of a sentence-transformers CrossEncoder; see `CrossEncoding`."""
         return CrossEncoding(self)
 
     def predict(self, pairs: Any, show_progress_bar: bool = False) -> Any:
-        """Probabilities of (claim, evidence) tuples, as a sentence-transformers CrossEncoder gives scores.
-
-        See `CrossEncoding.predict`.
-        """
+        """P(supported) of (claim, evidence) tuples as one array, NaN for failures; see `CrossEncoding.predict`."""
         return CrossEncoding(self).predict(pairs, show_progress_bar=show_progress_bar)
 
     def score_media(
