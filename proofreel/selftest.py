@@ -1,6 +1,7 @@
-"""Recompute the golden margins of a verifier directory.
+"""Check a verifier directory and recompute its golden margins.
 
 proofreel selftest checkpoints/kitchen-verifier
+proofreel selftest DIR --device cuda --dtype bfloat16
 """
 
 from __future__ import annotations
@@ -8,32 +9,41 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0 if every golden margin comes out within tolerance."""
-    parser = argparse.ArgumentParser(prog="proofreel selftest", description=__doc__)
-    parser.add_argument("directory", type=Path, help="verifier directory")
-    parser.add_argument("--base", type=Path, help="base checkpoint, if not where the directory says")
+    """Exit status 0 if the directory is sound and every golden margin comes out within the dtype's tolerance."""
+    parser = argparse.ArgumentParser(
+        prog="proofreel selftest", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("directory", help="verifier directory, or its hub id")
+    parser.add_argument("--revision", help="commit, tag or branch of a hub id")
+    parser.add_argument("--base", help="base checkpoint, if not where the directory says")
     parser.add_argument("--device", default="cpu", help="default: cpu")
+    parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as recorded")
     args = parser.parse_args(argv)
 
     from proofreel.data_prep.errors import ProofreelError
     from proofreel.models.directory import read_directory
     from proofreel.models.golden import selftest
+    from proofreel.models.hub import find_verifier
     from proofreel.models.verifier import Verifier
 
     try:
-        config = read_directory(args.directory)
-        verifier = Verifier.from_pretrained(args.directory, device=args.device, base=args.base)
-        result = selftest(args.directory, verifier, config.dtype)
+        directory = find_verifier(args.directory, args.revision)
+        config = read_directory(directory)
+        verifier = Verifier.from_pretrained(directory, device=args.device, dtype=args.dtype, base=args.base)
+        result = selftest(directory, verifier, args.dtype or config.dtype)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    word = "ok" if result.passed else "FAILED"
+    within = result.max_difference <= result.allowed
     print(
-        f"{word}: {result.n} golden margins, largest difference {result.max_difference:g}, allowed {result.allowed:g}\n"
-        f"fingerprint {verifier.fingerprint}"
+        f"{'ok' if result.passed else 'FAILED'}: {result.n} golden margins, the furthest out differs by "
+        f"{result.max_difference:g}, allowed {result.allowed:g}{'' if within else ': not the function it was'}"
     )
+    print("\n".join(["fingerprint " + verifier.fingerprint, *(f"problem     {text}" for text in result.problems)]))
+    print("\n".join(f"note        {text}" for text in verifier.notes), end="\n" if verifier.notes else "")
+    for name, needed in config.requirements.items():
+        print(f"requires    {name} {needed.versions} ({needed.reason})")
     return 0 if result.passed else 1

@@ -20,6 +20,9 @@ NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_
 HEADS: dict[str, Any] = {"next token": None, "two labels": Head(TWO_LABELS), "three labels": Head(THREE_LABELS)}
 ATTENTION = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)"
 
+# With a task, as TRL gives it: peft else writes the name of a module into the adapter's configuration.
+_LORA: dict[str, Any] = {"r": 2, "lora_alpha": 1, "init_lora_weights": False, "task_type": "CAUSAL_LM"}
+
 
 def random_draft(
     base: Path,
@@ -36,8 +39,13 @@ def random_draft(
     """A draft whose LoRA (and head) is random and large enough to change every verdict; `config` are its fields."""
     torch.manual_seed(seed)
     quantization = BitsAndBytesConfig(**NF4) if quantised else None
+    recorded = None if quantization is None else json.loads(json.dumps(quantization.to_diff_dict()))
     network = load_backbone(base, dtype=getattr(torch, dtype), quantization_config=quantization, head=head)
-    adapted = attach_lora(network, LoraConfig(**{"r": 2, "lora_alpha": 1, "init_lora_weights": False} | lora), parts)
+    adapted = attach_lora(
+        network,
+        LoraConfig(**{"r": 2, "lora_alpha": 1, "init_lora_weights": False, "task_type": "CAUSAL_LM"} | lora),
+        parts,
+    )
     processor = load_processor(base)
     words = LabelWords.of(Prompt(), processor.tokenizer)
     described = VerifierConfig(
@@ -50,7 +58,7 @@ def random_draft(
         head="next_token" if head is None else "nli",
         labels=TWO_LABELS if head is None else head.labels,
         dtype=dtype,  # type: ignore[arg-type]
-        quantization=json.loads(json.dumps(quantization.to_diff_dict())) if quantization is not None else None,
+        quantization=recorded,
     )
 
     def fill(folder: Path) -> None:
@@ -66,7 +74,8 @@ def random_draft(
 def tied_copy(base: Path, out: Path) -> Path:
     """The same checkpoint with its embeddings for an output layer, as the released ones up to 3B."""
     network = Qwen2_5_VLForConditionalGeneration.from_pretrained(base)
-    network.config.tie_word_embeddings = network.config.text_config.tie_word_embeddings = True
+    config: Any = network.config
+    config.tie_word_embeddings = config.text_config.tie_word_embeddings = True
     network.lm_head.weight = network.model.language_model.embed_tokens.weight
     network.save_pretrained(out)
     load_processor(base).save_pretrained(out)
