@@ -1,7 +1,11 @@
 """Publish a verifier: draft + calibration -> one directory that `Verifier.from_pretrained` loads.
 
-python eval/export.py --verifier runs/demo/draft --calibration runs/demo/calibrated --data runs/demo/data --out DIR
-proofreel export --verifier runs/demo/draft --calibration runs/demo/calibrated --data runs/demo/data --out DIR
+    python eval/export.py --verifier runs/demo/draft --calibration runs/demo/calibrated --data runs/demo/data --out DIR
+    proofreel export --verifier DRAFT --calibration DIR --data DIR --out DIR --report DIR --predictions test.parquet
+    proofreel export --verifier DRAFT --calibration DIR --data DIR --out DIR --merge --recalibrate --test-split test
+
+--merge stores the whole model: the adapter merged into its base, which is never quantised. Where that changes what the
+verifier says, the calibration is fitted again if --recalibrate allows it; else nothing is written.
 """
 
 import argparse
@@ -12,6 +16,37 @@ from pathlib import Path
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, export, and report the self-test."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if not args.merge and (args.recalibrate or args.merge_dtype):
+        parser.error("--recalibrate and --merge-dtype need --merge")
+
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.eval.exporting import Evaluation, Merge, export
+    from proofreel.eval.pushing import push_to_hub
+
+    try:
+        result = export(
+            args.verifier,
+            args.calibration,
+            args.data,
+            args.out,
+            args.base,
+            Evaluation(args.report, args.predictions, args.test_split),
+            Merge(args.merge_dtype, args.recalibrate) if args.merge else None,
+            args.license,
+            args.device,
+        )
+        print(f"wrote {args.out}: {result.n} golden margins, {result.max_difference:g} apart at most after reloading")
+        if args.push_to_hub:
+            print(f"pushed {push_to_hub(args.out, args.push_to_hub, args.private, args.revision)}")
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="proofreel export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -19,20 +54,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--calibration", type=Path, required=True, help="folder written by eval/calibrate.py")
     parser.add_argument("--data", type=Path, required=True, help="data set; its calibration split gives golden inputs")
     parser.add_argument("--out", type=Path, required=True, help="verifier directory to write; must not exist")
-    parser.add_argument("--report", type=Path, help="report folder whose metrics.json travels along")
     parser.add_argument("--base", type=Path, help="base checkpoint, if not where the draft says")
-    args = parser.parse_args(argv)
-
-    from proofreel.data_prep.errors import ProofreelError
-    from proofreel.eval.exporting import export
-
-    try:
-        result = export(args.verifier, args.calibration, args.data, args.out, args.base, args.report)
-    except ProofreelError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(f"wrote {args.out}: {result.n} golden margins, largest difference after reloading {result.max_difference:g}")
-    return 0
+    parser.add_argument("--device", default="cpu", help="where golden margins and rows are scored (default: cpu)")
+    parser.add_argument("--license", help="for the model card, e.g. apache-2.0")
+    evaluation = parser.add_argument_group("evaluation that travels along")
+    evaluation.add_argument("--report", type=Path, help="folder written by eval/report.py")
+    evaluation.add_argument("--predictions", type=Path, help="Parquet of the reported rows: a margin of each is kept")
+    evaluation.add_argument("--test-split", metavar="SPLIT", help="score this split and report on it now, instead")
+    merging = parser.add_argument_group("merging")
+    merging.add_argument("--merge", action="store_true", help="store the whole model instead of an adapter")
+    merging.add_argument("--merge-dtype", choices=["float32", "bfloat16", "float16"], help="default: as trained")
+    merging.add_argument(
+        "--recalibrate", action="store_true", help="fit the calibration again where merging changes the margins"
+    )
+    hub = parser.add_argument_group("publishing on the Hugging Face hub")
+    hub.add_argument("--push-to-hub", metavar="REPO_ID", help="upload the finished directory to owner/name")
+    hub.add_argument("--private", action="store_true", help="make the repository private, if it is made now")
+    hub.add_argument("--revision", help="branch to upload to")
+    return parser
 
 
 if __name__ == "__main__":

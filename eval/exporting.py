@@ -4,61 +4,220 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ..data_prep.dataset import read_split
-from ..data_prep.errors import CalibrationError, DirectoryError
+from ..data_prep.dataset import read_split, sha256_of
+from ..data_prep.errors import CalibrationError, ConfigError, DirectoryError
 from ..models.decisions import read_decision, write_decision
-from ..models.directory import CONFIG, MANIFEST, fingerprint, read_directory, write_directory
+from ..models.directory import CONFIG, MANIFEST, VerifierConfig, fingerprint, read_directory, write_directory
 from ..models.golden import SelfTest, selftest, write_golden
+from ..models.loading import Dtype
+from ..models.merging import write_merged
 from ..models.paths import relative_base
+from ..models.requirements import requirements_of
 from ..models.verifier import Verifier
+from .exported_evaluation import PREDICTIONS, evaluate, score_split, write_evaluation
+from .fitted_rows import write_fitted_rows
+from .merged_decision import compare, refit
+from .model_card import describe_data, write_card
+from .predictions import Prediction
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What travels along as `eval/`: files made before, or a split to score and report on now.
+
+    Attributes:
+        report: folder written by eval/report.py.
+        predictions: Parquet written by eval/predict.py, of the reported rows.
+        split: of the data set, to be scored with what is exported; instead of the other two.
+    """
+
+    report: Path | None = None
+    predictions: Path | None = None
+    split: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse both ways at once."""
+        if self.split is not None and (self.report is not None or self.predictions is not None):
+            raise ConfigError(
+                f"evaluation: made before or made now, got a report or predictions and the split {self.split!r}; "
+                "give one of them"
+            )
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Merge the adapter into its full-precision base.
+
+    Attributes:
+        dtype: of the stored weights; None: as trained.
+        recalibrate: where merging changes the function, fit calibration and thresholds again instead of refusing.
+    """
+
+    dtype: Dtype | None = None
+    recalibrate: bool = False
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A draft that will be exported as it is, the calibration folder that belongs to it, and how it was merged."""
+
+    draft: Path
+    calibration: Path
+    merged: dict[str, Any] | None = None
 
 
 def export(
-    draft: Path, calibration: Path, data: Path, out: Path, base: Path | None = None, report: Path | None = None
+    draft: Path,
+    calibration: Path,
+    data: Path,
+    out: Path,
+    base: Path | None = None,
+    evaluation: Evaluation | None = None,
+    merge: Merge | None = None,
+    license: str | None = None,
+    device: str = "cpu",
 ) -> SelfTest:
     """Write the verifier directory `out` and prove that it reloads to the same margins.
 
     Args:
         draft: what training left.
         calibration: folder with calibration.json and thresholds.json fitted on the draft's own predictions.
-        data: data set whose calibration split gives the golden inputs.
+        data: data set whose calibration split gives the golden inputs, and the rows a merged verifier is compared on.
         out: must not exist.
         base: base checkpoint, if not where the draft says.
-        report: folder of a report whose metrics.json travels along as eval/metrics.json.
+        evaluation: what travels along as eval/.
+        merge: store the whole model instead of an adapter.
+        license: for the model card.
+        device: where golden margins, and everything else scored here, are computed.
 
     Raises:
-        CalibrationError: the calibration was fitted on another verifier's predictions.
+        CalibrationError: the calibration was fitted on another verifier's predictions; or merging changes the function
+            and fitting again was not asked for, or does not work out.
+        ConfigError: an evaluation that cannot hold for what is exported.
         DirectoryError: the exported directory does not reproduce its own golden margins.
     """
-    config, decision = read_directory(draft), read_decision(calibration)
-    fitted_on = decision.calibration.fitted_on.get("verifier_fingerprint")
+    evaluation = evaluation or Evaluation()
+    if out.exists():
+        raise DirectoryError(f"{out}: already exists; choose another name or remove it")
+    _check_fitted(draft, calibration)
+    with _workplace(out) as work:
+        ready = _Ready(draft, calibration)
+        if merge is not None:
+            ready = _merged(draft, calibration, data, work, base, merge, device)
+        verifier = Verifier.from_pretrained(ready.draft, device=device, base=base)
+        if evaluation.split is not None:
+            evaluate(verifier, data, evaluation.split, ready.calibration, work / "eval")
+            evaluation = Evaluation(work / "eval", work / "eval" / PREDICTIONS)
+            scored_with = verifier.fingerprint
+        else:
+            _check_holds(evaluation, ready)
+            scored_with = fingerprint(draft)
+
+        def fill(folder: Path) -> None:
+            config = _fill(folder, out, ready, verifier, data)
+            write_evaluation(
+                folder / "eval", scored_with, read_decision(folder), evaluation.report, evaluation.predictions
+            )
+            write_card(folder, out.name, config, describe_data(data, draft), license)
+
+        write_directory(out, fill)
+    result = selftest(out, Verifier.from_pretrained(out, device=device, base=base), read_directory(out).dtype)
+    if not result.passed:
+        shutil.rmtree(out)
+        raise DirectoryError(
+            f"{out}: golden margins differ by {result.max_difference:g} after reloading, allowed {result.allowed:g} "
+            f"{list(result.problems)}; the export was removed, please report this"
+        )
+    return result
+
+
+def _check_fitted(draft: Path, calibration: Path) -> None:
+    fitted_on = read_decision(calibration).calibration.fitted_on.get("verifier_fingerprint")
     if fitted_on != fingerprint(draft):
         raise CalibrationError(
             f"{calibration}: fitted on another verifier, got fingerprint {str(fitted_on)[:12]} instead of "
             f"{fingerprint(draft)[:12]}; run eval/predict.py and eval/calibrate.py with this draft"
         )
-    verifier = Verifier.from_pretrained(draft, device="cpu", base=base)
-    pairs = read_split(data, "calibration")
 
-    def fill(folder: Path) -> None:
-        shutil.copytree(draft, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
-        path = relative_base(config.base.path, old=draft, new=out)
-        moved = dataclasses.replace(config, base=dataclasses.replace(config.base, path=path))
-        (folder / CONFIG).write_text(moved.to_json(), encoding="utf-8")
-        write_decision(folder, decision)
-        write_golden(folder / "golden", verifier, pairs)
-        if report is not None:
-            (folder / "eval").mkdir()
-            shutil.copy2(report / "metrics.json", folder / "eval" / "metrics.json")
 
-    write_directory(out, fill)
-    result = selftest(out, Verifier.from_pretrained(out, device="cpu", base=base), config.dtype)
-    if not result.passed:
-        shutil.rmtree(out)
-        raise DirectoryError(
-            f"{out}: golden margins differ by {result.max_difference:g} after reloading, allowed {result.allowed:g}; "
-            "the export was removed, please report this"
+@contextmanager
+def _workplace(out: Path) -> Iterator[Path]:
+    """A folder beside the export, so that what was made in it can be moved; removed in the end."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.work-") as work:
+        yield Path(work)
+
+
+def _merged(
+    draft: Path, calibration: Path, data: Path, work: Path, base: Path | None, merge: Merge, device: str
+) -> _Ready:
+    """The merged draft with its calibration: the one there is where margins are the same, else one fitted again."""
+    trained_dtype = read_directory(draft).dtype
+    write_merged(draft, work / "merged", base, merge.dtype)
+    before = _score(draft, data, work / "before.parquet", base, device)
+    after = _score(work / "merged", data, work / "after.parquet", base, device)
+    found = compare(before, after, trained_dtype)
+    if not found.same:
+        if not merge.recalibrate:
+            raise CalibrationError(
+                f"{draft}: merging changes what it says, got margins up to {found.max_difference:.4g} apart on "
+                f"{found.n} calibration rows; pass --recalibrate to fit the calibration again, or export the adapter"
+            )
+        decision = read_decision(calibration)
+        about = {
+            "split": "calibration",
+            "predictions_sha256": sha256_of(work / "after.parquet"),
+            "verifier_fingerprint": fingerprint(work / "merged"),
+        }
+        calibration = work / "recalibrated"
+        write_decision(calibration, refit(decision, after, about, f"{draft} merged"))
+        write_fitted_rows(calibration, after)
+    measured = dataclasses.asdict(found) | {"calibration": "kept" if found.same else "fitted again"}
+    return _Ready(work / "merged", calibration, measured)
+
+
+def _score(directory: Path, data: Path, path: Path, base: Path | None, device: str) -> list[Prediction]:
+    return score_split(Verifier.from_pretrained(directory, device=device, base=base), data, "calibration", path)
+
+
+def _check_holds(evaluation: Evaluation, ready: _Ready) -> None:
+    given = evaluation.report or evaluation.predictions
+    if given is not None and ready.merged is not None and not ready.merged["same"]:
+        raise ConfigError(
+            f"{given}: is of the verifier before merging, which changed it, got margins up to "
+            f"{ready.merged['max_difference']:.4g} apart; name the split to score again (--test-split), or leave it out"
         )
-    return result
+
+
+def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path) -> VerifierConfig:
+    """Weights, processor, configuration, decision and golden inputs. A merged draft is temporary: its files move."""
+    config = _described(read_directory(ready.draft), out, ready, verifier.encoder.layout.sees)
+    move_or_copy = shutil.copy2 if ready.merged is None else shutil.move
+    unwanted = shutil.ignore_patterns(MANIFEST)
+    shutil.copytree(ready.draft, folder, dirs_exist_ok=True, ignore=unwanted, copy_function=move_or_copy)
+    (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
+    write_decision(folder, read_decision(ready.calibration))
+    write_golden(folder / "golden", verifier, read_split(data, "calibration"))
+    return config
+
+
+def _described(config: VerifierConfig, out: Path, ready: _Ready, sees: bool) -> VerifierConfig:
+    """The configuration as published: the base as seen from `out`, the packages it needs, what merging did."""
+    path = relative_base(config.base.path, old=ready.draft, new=out)
+    needed = requirements_of(sees, config.weights == "adapter", config.quantization is not None)
+    trained = config.trained
+    if ready.merged is not None:
+        trained = trained | {"merged": trained["merged"] | ready.merged}
+    return dataclasses.replace(
+        config,
+        base=dataclasses.replace(config.base, path=path),
+        requirements=needed | config.requirements,
+        trained=trained,
+    )

@@ -9,18 +9,16 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, get_args
 
 import torch
 
 from ..data_prep.errors import ConfigError, DirectoryError
 from .architectures import architecture_of
 from .directory import CONFIG, VerifierConfig, fingerprint, read_directory, write_directory
-from .loading import load_weights
+from .loading import Dtype, load_weights
 from .paths import relative_base
 from .requirements import requirements_of
-
-Dtype = Literal["float32", "bfloat16", "float16"]
 
 # What only an adapter, or a quantised base, needs.
 _NOT_NEEDED = {"peft", "bitsandbytes"}
@@ -66,7 +64,7 @@ def merged_network(
         ConfigError: an unknown dtype.
         DirectoryError: as for `write_merged`.
     """
-    if dtype not in (None, "float32", "bfloat16", "float16"):
+    if dtype is not None and dtype not in get_args(Dtype):
         raise ConfigError(f"merge dtype: must be float32, bfloat16 or float16, got {dtype!r}; choose one")
     if config.weights != "adapter":
         raise DirectoryError(f"{directory}: holds a whole model, got nothing to merge; export it without merging")
@@ -86,7 +84,7 @@ def _merge_layers(adapted: Any, target: torch.dtype, where: str | Path) -> None:
     for name, layer in adapted.named_modules():
         if not isinstance(layer, LoraLayer):
             continue
-        layer.float()
+        layer.float()  # type: ignore[attr-defined]  (a mixin of torch modules)
         try:
             layer.merge(safe_merge=True)
         except ValueError as error:
