@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -40,11 +41,18 @@ def encoder(tiny_base):
     return Encoder(load_processor(tiny_base), vision_layout(load_backbone(tiny_base).config), Prompt(), sampling)
 
 
+def clip_of(pair: Pair) -> str:
+    """The file that a row's evidence is a segment of."""
+    segment = pair.evidence[0]
+    assert isinstance(segment, VideoSegment)
+    return segment.path
+
+
 @pytest.fixture
 def clips(colour_dataset, tmp_path):
     """A data set of four training rows whose clips may be damaged, as (data set, paths of the clips)."""
     dataset = own_clips(colour_dataset, tmp_path / "own", 4)
-    return dataset, sorted({p.evidence[0].path for p in read_split(dataset, "train")})
+    return dataset, sorted({clip_of(p) for p in read_split(dataset, "train")})
 
 
 @pytest.fixture
@@ -69,7 +77,7 @@ def strike(monkeypatch, action, epoch=0):
 
 
 def ids_of(dataset, path):
-    return [p.id for p in read_split(dataset, "train") if p.evidence[0].path == path]
+    return [p.id for p in read_split(dataset, "train") if clip_of(p) == path]
 
 
 def remove(path):
@@ -127,7 +135,7 @@ def test_a_reader_that_hangs_is_a_row_that_cannot_be_read(train, clips, reader_h
 def test_a_row_left_out_is_listed_and_the_step_is_that_of_the_other_rows(train, clips, colour_dataset, monkeypatch):
     """One step over all rows: with a row unreadable it must be the step of a data set without that row."""
     dataset, paths = clips
-    kept = [p for p in read_split(dataset, "train") if p.evidence[0].path != paths[1]]
+    kept = [p for p in read_split(dataset, "train") if clip_of(p) != paths[1]]
     rest = with_rows(colour_dataset, dataset.parent / "rest", kept)
     without = train("without", rest, max_steps=1, **SGD)
     strike(monkeypatch, remove(paths[1]))
@@ -157,9 +165,9 @@ def test_rows_of_the_validation_split_that_cannot_be_read_are_left_out_of_its_me
 ):
     dataset, paths = clips
     rows = read_split(dataset, "train")
-    learned = [p for p in rows if p.evidence[0].path == paths[3]]
+    learned = [p for p in rows if clip_of(p) == paths[3]]
     judged = [dataclasses.replace(p, split="validation") for p in rows if p not in learned]
-    some = [p for p in judged if p.evidence[0].path != paths[1]]
+    some = [p for p in judged if clip_of(p) != paths[1]]
     whole, part = (tmp_path / name for name in ("whole", "part"))
     for folder, validation in ((whole, judged), (part, some)):
         with_rows(with_rows(dataset, folder, learned), folder, validation, "validation")
@@ -235,7 +243,7 @@ def text_trainer(encoder, tiny_base, labels, **changes):
     ]
     model = load_backbone(tiny_base)
     rows = GroupDataset(pairs, encoder, 8)
-    trainer = VerdictTrainer(
+    trainer: Any = VerdictTrainer(
         model=model,
         args=TrainingArguments(use_cpu=True, report_to="none", **changes),
         readout=NextToken(LabelWords.of(encoder.prompt, encoder.tokenizer)),

@@ -126,6 +126,7 @@ def test_gradients_are_finite_where_the_model_is_certain(gamma):
     loss = objective.losses(logits, labels, classes, torch.ones(1, 4)).sum()
     loss.backward()
     assert torch.isfinite(loss)
+    assert logits.grad is not None
     assert torch.isfinite(logits.grad).all()
 
 
@@ -134,6 +135,7 @@ def test_nothing_of_a_missing_claim_reaches_the_loss_or_its_gradient():
     logits.requires_grad_(True)
     objective = Objective(class_weights=(1.0, 3.0), focal_gamma=1.0, label_smoothing=0.1, paired_weight=1.0)
     objective.losses(logits, labels, classes, weights).sum().backward()
+    assert logits.grad is not None
     assert (logits.grad[0, 4:] == 0).all()
     assert torch.isfinite(logits.grad).all()
     assert (objective.claim_weights(labels, classes, weights)[0, 4:] == 0).all()
