@@ -1,0 +1,224 @@
+"""Clients of `proofreel serve`, blocking and asyncio: the verdicts that `Verifier.score` gives, from another machine.
+
+    with Client("http://127.0.0.1:8000") as client:
+        client.score(["Ingredient is carrot."], VideoSegment("clip.mp4", 0.0, 2.0))
+
+A busy server is asked again when it says so; a lost connection and a refusal are errors that say what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+from proofreel.data_prep.errors import ConfigError, ProofreelError
+from proofreel.data_prep.rows import Evidence, evidence_to_dict
+from proofreel.models.verdicts import Verdict, failed
+
+try:
+    import httpx
+except ImportError as error:
+    raise ConfigError('client: needs httpx, got no such package; pip install "proofreel[serve]"') from error
+
+BUSY = (429, 503)
+MOST_WAIT_S = 30.0
+
+
+class ServerRefusedError(ProofreelError, RuntimeError):
+    """The server answered with an error; `status` and `kind` are its own."""
+
+    def __init__(self, message: str, status: int, kind: str) -> None:
+        super().__init__(message)
+        self.status, self.kind = status, kind
+
+
+class ServerLostError(ProofreelError, ConnectionError):
+    """No answer: the server cannot be reached, has ended, or took too long. The claims may have been scored or not."""
+
+
+class _Asking:
+    """What both clients share: what is sent, how an answer is read, and how long to wait before asking again."""
+
+    def __init__(self, url: str, token: str | None = None, timeout_s: float = 180.0, retries: int = 8) -> None:
+        """Make a client; nothing is sent yet.
+
+        Args:
+            url: of the server, without a path.
+            token: if the server asks for one.
+            timeout_s: seconds to wait for one answer.
+            retries: how often a request is sent again to a server that says it is busy (429) or shutting down (503).
+        """
+        self.url, self.retries = url.rstrip("/"), retries
+        self._settings: dict[str, Any] = {
+            "base_url": self.url,
+            "headers": {} if token is None else {"Authorization": f"Bearer {token}"},
+            "timeout": httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
+            "trust_env": False,
+        }
+
+    def wait_s(self, response: httpx.Response, attempt: int) -> float | None:
+        """Seconds until the next try; None if this answer stands. Spread out, so that clients do not return at once."""
+        if response.status_code not in BUSY or attempt >= self.retries:
+            return None
+        told = response.headers.get("Retry-After", "")
+        least = float(told) if told.isdigit() else 0.25 * 2**attempt
+        return min(MOST_WAIT_S, least * random.uniform(0.75, 1.25))
+
+    def read(self, response: httpx.Response) -> Any:
+        """The JSON of an answer; `ServerRefusedError` with the server's own words for one that is an error."""
+        try:
+            content = response.json()
+        except ValueError:
+            content = None
+        if response.is_success and content is not None:
+            return content
+        error = content.get("error") if isinstance(content, dict) else None
+        if not isinstance(error, dict):
+            error = {"message": f"{self.url}: no answer of this kind of server, got status {response.status_code}"}
+        raise ServerRefusedError(str(error.get("message")), response.status_code, str(error.get("type", "error")))
+
+    def lost(self, error: Exception) -> ServerLostError:
+        """The error to raise for one of the connection."""
+        got = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return ServerLostError(f"{self.url}: no answer from the server, got {got}; see whether it still runs")
+
+
+class Client(_Asking):
+    """The blocking client. Use one per thread, or share it: its connections are pooled."""
+
+    def __init__(self, url: str, token: str | None = None, timeout_s: float = 180.0, retries: int = 8) -> None:
+        super().__init__(url, token, timeout_s, retries)
+        self._http = httpx.Client(**self._settings)
+
+    def score(
+        self,
+        claims: Sequence[str],
+        evidence: Evidence | tuple[Evidence, ...],
+        contexts: Sequence[str | None] | None = None,
+        *,
+        prior: float | None = None,
+        operating_point: str | None = None,
+    ) -> list[Verdict]:
+        """As `Verifier.score`; paths are relative to the server's media root.
+
+        Raises:
+            ServerRefusedError: with the server's reason, such as evidence that cannot be read.
+            ServerLostError: no answer.
+        """
+        return _verdicts(self.ask("POST", "/score", _question(claims, evidence, contexts, prior, operating_point)))
+
+    def info(self) -> dict[str, Any]:
+        """Fingerprint, threshold, sampling and limits of the server."""
+        return self.ask("GET", "/info")
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON answer of any route."""
+        attempt = 0
+        while True:
+            try:
+                response = self._http.request(method, path, json=body)
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                raise self.lost(error) from error
+            if (wait_s := self.wait_s(response, attempt)) is None:
+                return self.read(response)
+            time.sleep(wait_s)
+            attempt += 1
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class AsyncClient(_Asking):
+    """The asyncio client; share one among tasks."""
+
+    def __init__(self, url: str, token: str | None = None, timeout_s: float = 180.0, retries: int = 8) -> None:
+        super().__init__(url, token, timeout_s, retries)
+        self._http = httpx.AsyncClient(**self._settings)
+
+    async def score(
+        self,
+        claims: Sequence[str],
+        evidence: Evidence | tuple[Evidence, ...],
+        contexts: Sequence[str | None] | None = None,
+        *,
+        prior: float | None = None,
+        operating_point: str | None = None,
+    ) -> list[Verdict]:
+        """As `Client.score`."""
+        return _verdicts(
+            await self.ask("POST", "/score", _question(claims, evidence, contexts, prior, operating_point))
+        )
+
+    async def info(self) -> dict[str, Any]:
+        """As `Client.info`."""
+        return await self.ask("GET", "/info")
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """As `Client.ask`."""
+        attempt = 0
+        while True:
+            try:
+                response = await self._http.request(method, path, json=body)
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                raise self.lost(error) from error
+            if (wait_s := self.wait_s(response, attempt)) is None:
+                return self.read(response)
+            await asyncio.sleep(wait_s)
+            attempt += 1
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _question(
+    claims: Sequence[str],
+    evidence: Evidence | tuple[Evidence, ...],
+    contexts: Sequence[str | None] | None,
+    prior: float | None,
+    operating_point: str | None,
+) -> dict[str, Any]:
+    if isinstance(claims, str):
+        raise TypeError(f"claims: must be a list of sentences, got the string {claims!r}; wrap it in a list")
+    pieces = [evidence_to_dict(e) for e in (evidence if isinstance(evidence, tuple) else (evidence,))]
+    for piece in pieces:
+        if piece.pop("absent", False):
+            raise ConfigError(f"{piece['path']}: segment is marked absent, got absent=True; it cannot be judged")
+        _check_finite(piece)
+    body = {"claims": list(claims), "evidence": pieces, "prior": prior, "operating_point": operating_point}
+    return body | ({} if contexts is None else {"contexts": list(contexts)})
+
+
+def _check_finite(piece: dict[str, Any]) -> None:
+    for name, value in piece.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{name}: must be a finite number of seconds, got {value}; fix the time")
+
+
+def _verdicts(answer: dict[str, Any]) -> list[Verdict]:
+    return [
+        failed(v["error"], v.get("note"))
+        if v["error"] is not None
+        else Verdict(v["p_supported"], v["margin"], v["label"], None, v.get("answer"), v.get("note"))
+        for v in answer["verdicts"]
+    ]

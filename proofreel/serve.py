@@ -1,0 +1,63 @@
+"""Serve a verifier over HTTP, with a page for people. Needs the extra: pip install "proofreel[serve]".
+
+proofreel serve checkpoints/kitchen-verifier --media-root examples/kitchen
+proofreel serve DIR --media-root videos --host 0.0.0.0 --port 8000 --token SECRET --max-claims 64
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from proofreel.server.settings import Settings, limits
+
+NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve until a signal; exit status 1 if it cannot be begun."""
+    args = _parser().parse_args(argv)
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
+        print(f'error: serve: packages are missing, got no {missing}; pip install "proofreel[serve]"', file=sys.stderr)
+        return 1
+
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.server.running import cache_folder, load, run
+
+    try:
+        settings = Settings(args.token or os.environ.get("PROOFREEL_TOKEN"), **{n: getattr(args, n) for n in limits()})
+        if settings.token is None and args.host not in ("127.0.0.1", "::1", "localhost"):
+            print("warning: open to everybody who reaches this address; set --token", file=sys.stderr)
+        with cache_folder(args.frame_cache) as cache:
+            how = {"device": args.device, "base": args.base, "untrained_evidence": args.untrained_evidence}
+            run(load(args.directory, args.media_root, settings, cache, **how), args.host, args.port)
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    form = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(prog="proofreel serve", description=__doc__, formatter_class=form)
+    parser.add_argument("directory", type=Path, help="verifier directory")
+    parser.add_argument("--media-root", type=Path, help="folder outside of which no media is read; none: text only")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
+    parser.add_argument("--token", help="what requests must carry; better given as PROOFREEL_TOKEN, unseen by ps")
+    parser.add_argument("--base", type=Path, help="base checkpoint, if not where the directory says")
+    parser.add_argument("--device", help="cpu, cuda, ...")
+    parser.add_argument("--frame-cache", help="folder that keeps decoded frames; else a temporary one")
+    parser.add_argument("--untrained-evidence", action="store_true", help="judge kinds of evidence not trained on, too")
+    for name, (default, told) in limits().items():
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, type=type(default), default=default, metavar="N", help=told)
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

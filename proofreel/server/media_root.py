@@ -1,0 +1,121 @@
+"""The one folder a server reads media from. What a request names is resolved here, or refused, before it is opened.
+
+A path is relative, holds no `..`, and after all symbolic links lies below the root, which is then the name everything
+else uses. Somebody who can write into the root while a request runs can still swap a file: the root is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from proofreel.data_prep.errors import ConfigError
+
+from .refusals import RefusedError
+
+MAX_PATH_CHARS = 1024
+VIDEO_SUFFIXES = (".mp4", ".m4v", ".mkv", ".webm", ".mov", ".avi", ".mpg", ".mpeg", ".ts", ".wmv")
+
+
+class MediaRoot:
+    """Names of files below one folder; without a folder, every name is refused."""
+
+    def __init__(self, folder: str | Path | None, max_bytes: int) -> None:
+        """`ConfigError` if the folder is not one."""
+        if folder is not None and not Path(folder).is_dir():
+            raise ConfigError(f"media root: not a folder, got {folder}; give the folder that holds the media")
+        self.folder = None if folder is None else Path(os.path.realpath(folder))
+        self.max_bytes = max_bytes
+
+    def find(self, path: str) -> str:
+        """The name below the root of the regular file that `path` means, all links resolved.
+
+        Raises:
+            RefusedError: 400 a name that cannot be one, 403 outside the root, 404 nothing there, 413 too large.
+        """
+        if self.folder is None:
+            raise RefusedError(403, f"path: this server reads no media, got {path[:100]!r}; start it with --media-root")
+        if not path or len(path) > MAX_PATH_CHARS or "\0" in path:
+            raise RefusedError(
+                400, f"path: not the name of a file, got {path[:100]!r}; give a path below the media root"
+            )
+        asked = PurePosixPath(path)
+        if asked.is_absolute() or ".." in asked.parts:
+            raise RefusedError(403, f"path: leads out of the media root, got {path!r}; give a plain path below it")
+        try:
+            real = Path(os.path.realpath(self.folder / asked))
+            inside = real.is_relative_to(self.folder)
+            status = real.stat() if inside else None
+        except (FileNotFoundError, NotADirectoryError):
+            raise RefusedError(404, f"path: no such file below the media root, got {path!r}; see GET /clips") from None
+        except (OSError, ValueError):
+            raise RefusedError(400, f"path: cannot be looked at, got {path!r}; give another file") from None
+        if status is None:
+            raise RefusedError(
+                403, f"path: a link that leads out of the media root, got {path!r}; copy the file into it"
+            )
+        if not stat.S_ISREG(status.st_mode):
+            raise RefusedError(400, f"path: not a regular file, got {path!r}; give the media file itself")
+        if status.st_size > self.max_bytes:
+            told = f"{path!r} with {status.st_size} bytes of at most {self.max_bytes}"
+            raise RefusedError(413, f"path: file is too large, got {told}; cut it, or raise --max-media")
+        return real.relative_to(self.folder).as_posix()
+
+    def find_url(self, url: str) -> tuple[str, float, float | None]:
+        """(path, start_s, end_s) of `clip.mp4#t=2.5,9`, as a relative path or a file: URL of this machine.
+
+        The fragment is that of W3C's Media Fragments, in plain seconds. No other scheme is followed.
+        """
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise RefusedError(400, f"url: not a URL, got {url[:100]!r}; give a path below the media root") from None
+        if parts.scheme not in ("", "file") or parts.netloc not in ("", "localhost"):
+            raise RefusedError(
+                403, f"url: only files below the media root are read, got {url[:100]!r}; give such a path"
+            )
+        path = unquote(parts.path)
+        if parts.scheme == "file" and self.folder is not None and path.startswith(f"{self.folder}/"):
+            path = path[len(str(self.folder)) + 1 :]
+        return self.find(path), *_fragment(parts.fragment)
+
+    def clips(self, most: int = 1000) -> list[dict[str, Any]]:
+        """`{path, bytes}` of the videos below the root, by name, at most `most` of them; links are left out."""
+        found = []
+        for path in self._walk():
+            try:
+                if self.find(path) == path:
+                    found.append({"path": path, "bytes": (Path(str(self.folder)) / path).stat().st_size})
+            except (RefusedError, OSError):
+                continue
+            if len(found) == most:
+                break
+        return found
+
+    def hide(self, message: str) -> str:
+        """A message without the place of the root on this machine."""
+        return message if self.folder is None else message.replace(f"{self.folder}/", "")
+
+    def _walk(self) -> Iterator[str]:
+        if self.folder is None:
+            return
+        for folder, folders, names in os.walk(self.folder):
+            folders.sort()
+            for name in sorted(names):
+                if name.lower().endswith(VIDEO_SUFFIXES):
+                    yield (Path(folder) / name).relative_to(self.folder).as_posix()
+
+
+def _fragment(fragment: str) -> tuple[float, float | None]:
+    """Start and end in seconds of `t=2.5,9`, `t=2.5` or nothing."""
+    if not fragment:
+        return 0.0, None
+    start, _, end = fragment.removeprefix("t=").removeprefix("npt:").partition(",")
+    try:
+        return float(start or 0), float(end) if end else None
+    except ValueError:
+        raise RefusedError(400, f"url: not a span, got {fragment[:50]!r}; write #t=START,END in seconds") from None

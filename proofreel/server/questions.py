@@ -1,0 +1,112 @@
+"""From a request to a job, and from verdicts to an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from proofreel.data_prep.rows import Evidence, Pair, VideoSegment, evidence_from_dict, problems_of
+from proofreel.models.verdicts import Judge, Verdict, with_prior
+
+from .batching import Desk, Job
+from .media_root import MediaRoot
+from .refusals import RefusedError
+from .schemas import ScoreAnswer, ScoreRequest, VerdictAnswer
+from .settings import Settings
+
+
+class Office:
+    """Answers questions with one verifier's desk, within limits."""
+
+    def __init__(self, verifier: Any, desk: Desk, root: MediaRoot, limits: Settings) -> None:
+        self.verifier, self.desk, self.root, self.limits = verifier, desk, root, limits
+
+    async def score(self, request: ScoreRequest) -> ScoreAnswer:
+        """Answer `POST /score`."""
+        evidence = await run_in_threadpool(self._evidence, [piece.model_dump() for piece in request.evidence])
+        judge = self.judge(request.prior, request.operating_point)
+        verdicts = await self.ask(request.claims, evidence, request.contexts, judge)
+        point = judge.point
+        return ScoreAnswer(
+            verdicts=[as_answer(v, self.root) for v in verdicts],
+            fingerprint=self.verifier.fingerprint,
+            operating_point=point and point.name,
+            threshold=point and point.threshold,
+            notes=list(self.verifier.notes),
+        )
+
+    async def ask(
+        self,
+        claims: Sequence[str],
+        evidence: tuple[Evidence, ...],
+        contexts: Sequence[str | None] | None = None,
+        judge: Judge | None = None,
+    ) -> list[Verdict]:
+        """Verdicts of claims about evidence whose paths were found, as `Verifier.score` gives them.
+
+        Raises:
+            RefusedError: too much, busy, late; or the error of an evidence that cannot be read.
+        """
+        if len(claims) > self.limits.max_claims:
+            told = f"{len(claims)} of at most {self.limits.max_claims}"
+            raise RefusedError(413, f"claims: too many for one request, got {told}; send several requests")
+        contexts = [None] * len(claims) if contexts is None else contexts
+        if len(contexts) != len(claims):
+            raise RefusedError(
+                400, f"contexts: one per claim, got {len(contexts)} for {len(claims)}; use null for none"
+            )
+        pairs = [Pair(str(i), c, evidence, context=x) for i, (c, x) in enumerate(zip(claims, contexts, strict=True))]
+        self._check(evidence)
+        job = Job(tuple(pairs))
+        await run_in_threadpool(self.desk.submit, job)
+        try:
+            verdicts = await asyncio.wait_for(asyncio.wrap_future(job.future), self.limits.timeout_s)
+        except TimeoutError:
+            told = f"none within {self.limits.timeout_s:g} s"
+            raise RefusedError(
+                504, f"server: no verdicts, got {told}; try again later, or raise --timeout-s", 5
+            ) from None
+        judge = judge or self.judge()
+        return [v if v.error else judge.verdict(v.margin, None, v.note) for v in verdicts]
+
+    def judge(self, prior: float | None = None, operating_point: str | None = None) -> Judge:
+        """What turns margins into labels; `CalibrationError` for what this verifier cannot be asked for."""
+        decision = self.verifier.decision
+        return Judge(decision if prior is None else with_prior(decision, prior), operating_point)
+
+    def _evidence(self, pieces: list[dict[str, Any]]) -> tuple[Evidence, ...]:
+        if len(pieces) > self.limits.max_evidence:
+            told = f"{len(pieces)} pieces of at most {self.limits.max_evidence}"
+            raise RefusedError(413, f"evidence: too much for one request, got {told}; send less")
+        named = [p | ({"path": self.root.find(p["path"])} if "path" in p else {}) for p in pieces]
+        return tuple(evidence_from_dict(p, f"evidence[{i}]") for i, p in enumerate(named))
+
+    def _check(self, evidence: tuple[Evidence, ...]) -> None:
+        """Everything wrong with evidence that is seen without opening it."""
+        problems = problems_of(Pair("0", "A claim.", evidence))
+        if problems:
+            raise RefusedError(400, f"evidence: {'; '.join(problems)}")
+        for piece in evidence:
+            if isinstance(piece, VideoSegment) and piece.end_s is not None:
+                length_s = piece.end_s - piece.start_s
+                if length_s > self.limits.max_span_s:
+                    told = f"{length_s:g} of at most {self.limits.max_span_s:g} s"
+                    raise RefusedError(413, f"evidence: span is too long, got {told}; shorten it, or ask in parts")
+        self.verifier.reader.check_asked(evidence)
+
+
+def as_answer(verdict: Verdict, root: MediaRoot) -> VerdictAnswer:
+    """A verdict in JSON, where NaN is null."""
+    numbers = {n: None if math.isnan(x) else x for n, x in (("p", verdict.p_supported), ("m", verdict.margin))}
+    return VerdictAnswer(
+        p_supported=numbers["p"],
+        margin=numbers["m"],
+        label=verdict.label,
+        answer=verdict.answer,
+        error=verdict.error and root.hide(verdict.error),
+        note=verdict.note,
+    )
