@@ -1,74 +1,210 @@
-"""The numbers of a report: tables by role and origin, controls, and whether the test rows were really unseen."""
+"""The rows of a report's tables: predictions with a calibration applied, measured whole and by part.
+
+Everything looks at rows that were scored and are labelled; failed and unlabelled rows are counted beside. Intervals
+resample whole groups (`headline_draws`). A part of the rows with too few groups gets no interval rather than a wrong
+one.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
 
 from ..models.calibration import Calibration, sigmoid
 from ..models.decisions import Decision, OperatingPoint
-from .fitted_rows import overlaps
-from .intervals import clustered_interval
-from .metrics import Floats, headline, nll, roc_auc
+from .bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, interval_of, trust
+from .headline_draws import COVERAGE, HEADLINE, headline_intervals
+from .metrics import Floats, headline, nll
+from .noise_floor import noise_floor
+from .paired import adjusted_p
 from .predictions import Prediction, groups_of, labels_of, margins_of
+from .selective import accuracy_at_coverage, confidence_of
 
-FEW_GROUPS = 20  # below this a bootstrap over groups is too narrow
+__all__ = ["FEWEST_GROUPS", "Scored", "apply_decision", "failures", "rows_by", "rows_by_size", "table_row"]
+
+PART_DRAWS = 1_000
+FLOOR_DRAWS = 200
+_SIZES = (1, 2, 5, 10, 20, 50)  # where classes of group size begin
 
 
 @dataclass(frozen=True)
 class Scored:
     """Predictions with a calibration applied: what every table and figure is computed from.
 
-    Columns have shape (n,): margins and probabilities are NaN where scoring failed, labels (1 or 0) without a label.
+    Columns have shape (n,): margins, log-odds and probabilities are NaN where scoring failed, labels (1 or 0) without a
+    label. `groups` are numbers; a row without a group has one of its own.
     """
 
     predictions: Sequence[Prediction]
     margins: Floats
     labels: Floats
+    groups: NDArray[np.int64]
     p_raw: Floats
+    logits: Floats
     p: Floats
     point: OperatingPoint
     calibration: Calibration
 
+    @cached_property
+    def is_used(self) -> NDArray[np.bool_]:
+        """True where a row was scored and is labelled, shape (n,)."""
+        return ~np.isnan(self.margins) & ~np.isnan(self.labels)
+
+    @cached_property
+    def used(self) -> Scored:
+        """The rows that metrics stand on."""
+        return self.take(self.is_used)
+
+    @property
+    def confidence(self) -> Floats:
+        """How sure each verdict is: distance of p from the threshold, shape (n,)."""
+        return confidence_of(self.p, self.point.threshold)
+
+    def take(self, chosen: NDArray) -> Scored:
+        """Some of the rows, by a mask or by numbers."""
+        rows = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        columns = {name: getattr(self, name)[rows] for name in ("margins", "labels", "groups", "p_raw", "logits", "p")}
+        return dataclasses.replace(self, predictions=[self.predictions[i] for i in rows], **columns)
+
 
 def apply_decision(predictions: Sequence[Prediction], decision: Decision) -> Scored:
-    """Probabilities are recomputed from the margins, whatever the verifier that wrote them was calibrated with."""
-    margins = margins_of(predictions)
+    """Probabilities are recomputed from the margins, whatever the verifier that wrote them was calibrated with.
+
+    Rows are corrected by role, modality or origin where the calibration does so.
+    """
+    margins, calibration = margins_of(predictions), decision.calibration
+    logits = calibration.logits(margins, calibration.group_keys(predictions))
     return Scored(
         predictions=predictions,
         margins=margins,
         labels=labels_of(predictions),
+        groups=np.unique(groups_of(predictions), return_inverse=True)[1].astype(np.int64),
         p_raw=sigmoid(margins),
-        p=decision.calibration.predict(margins),
+        logits=logits,
+        p=sigmoid(logits),
         point=decision.point(),
-        calibration=decision.calibration,
+        calibration=calibration,
     )
 
 
-def table_row(name: str, scored: Scored) -> dict[str, Any]:
-    """One row of a table: `metrics.headline`, log-losses, and the group-clustered 95% interval of the AUC."""
+def table_row(name: str, scored: Scored, n_draws: int = N_DRAWS, fewest_groups: int = 2) -> dict[str, Any]:
+    """One row of a table.
+
+    Args:
+        n_draws: resamples behind each interval.
+        fewest_groups: with fewer groups no interval is given.
+
+    Returns:
+        `metrics.headline`, log-losses, accuracy at coverage, the ECE a calibrated model would show
+        (`ece_after_floor`, `ece_after_floor_high`), `intervals` by metric of `headline_draws.HEADLINE`
+        (`auc_interval` is one of them), and `cautions`: why these should not be trusted.
+    """
+    used, threshold = scored.used, scored.point.threshold
     row: dict[str, Any] = {"name": name}
-    row |= headline(scored.margins, scored.p_raw, scored.p, scored.labels, scored.point.threshold)
-    used = [i for i, p in enumerate(scored.predictions) if p.error is None and p.label is not None]
-    margins, labels = scored.margins[used], scored.labels[used]
-    row["nll_before"], row["nll_after"] = nll(margins, labels), nll(scored.calibration.logits(margins), labels)
-    groups = groups_of([scored.predictions[i] for i in used])
-    row["n_groups"] = len(set(groups.tolist()))
-    row["auc_interval"] = dataclasses.asdict(clustered_interval(roc_auc, margins, labels, groups))
-    return row
+    row |= headline(scored.margins, scored.p_raw, scored.p, scored.labels, threshold)
+    row |= {"nll_before": nll(used.margins, used.labels), "nll_after": nll(used.logits, used.labels)}
+    row["coverage"] = COVERAGE
+    row["accuracy_at_coverage"] = float(accuracy_at_coverage(used.confidence, right(used), COVERAGE))
+    floor = noise_floor(used.p, FLOOR_DRAWS)
+    row |= {"ece_after_floor": floor.mean, "ece_after_floor_high": floor.high}
+    row["n_groups"] = len(np.unique(used.groups))
+    if row["n_groups"] < max(fewest_groups, 2):
+        found = dict.fromkeys(HEADLINE, dataclasses.replace(interval_of([], np.nan), n_groups=row["n_groups"]))
+        row["cautions"] = trust(found["auc"]) if fewest_groups <= 2 else []
+    else:
+        columns = (used.margins, used.p, used.labels, used.groups, threshold)
+        found = headline_intervals(*columns, n_draws=n_draws, log_odds=used.logits)
+        row["cautions"] = cautions_of(found)
+    return row | with_intervals(found)
 
 
-def rows_by(attribute: str, scored: Scored, decision: Decision) -> list[dict[str, Any]]:
-    """A table row per value of `role` or `origin`, most frequent first. Rows without one are named as such."""
-    values = [getattr(p, attribute) or f"(no {attribute})" for p in scored.predictions]
-    rows = []
-    for value, _ in sorted(Counter(values).items(), key=lambda item: (-item[1], item[0])):
-        chosen = [p for p, v in zip(scored.predictions, values, strict=True) if v == value]
-        rows.append(table_row(value, apply_decision(chosen, decision)))
-    return rows
+def right(scored: Scored) -> Floats:
+    """1 where the verdict at the threshold agrees with the label, 0 elsewhere, shape (n,)."""
+    return (scored.point.decide(scored.p) == (scored.labels == 1)).astype(np.float64)
+
+
+def with_intervals(found: dict[str, Interval]) -> dict[str, Any]:
+    """Intervals as a row carries them."""
+    stored = {name: dataclasses.asdict(interval) for name, interval in found.items()}
+    return {"intervals": stored, "auc_interval": stored["auc"]}
+
+
+def cautions_of(found: dict[str, Interval]) -> list[str]:
+    """Why these intervals should not be trusted, each reason once, naming the metrics if not all share it."""
+    reasons: dict[str, list[str]] = {}
+    for name, interval in found.items():
+        for reason in trust(interval):
+            reasons.setdefault(reason, []).append(name)
+    return [
+        reason if len(names) == len(found) else f"{', '.join(names)}: {reason[0].lower()}{reason[1:]}"
+        for reason, names in reasons.items()
+    ]
+
+
+def rows_by(attribute: str, scored: Scored, n_draws: int = PART_DRAWS) -> list[dict[str, Any]]:
+    """A table row per value of `role`, `origin` or `modality`, most frequent first, and one for rows without a value.
+
+    Intervals where there are at least `FEWEST_GROUPS` groups.
+    """
+    names = [getattr(p, attribute) or f"(no {attribute})" for p in scored.predictions]
+    order = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
+    return _parts(scored, np.array(names), order, n_draws)
+
+
+def rows_by_size(scored: Scored, n_draws: int = PART_DRAWS) -> list[dict[str, Any]]:
+    """A table row per class of group size (rows of the group, failed ones included), small groups first."""
+    size = np.bincount(scored.groups)[scored.groups] if len(scored.groups) else scored.groups
+    number = np.searchsorted(_SIZES, size, side="right") - 1
+    ends = [*(str(after - 1) for after in _SIZES[1:]), ""]
+    names = [
+        f"{low}+ rows" if not high else f"{low} row{'s' * (high != '1')}" if str(low) == high else f"{low}–{high} rows"
+        for low, high in zip(_SIZES, ends, strict=True)
+    ]
+    found = [names[i] for i in np.unique(number)]
+    return _parts(scored, np.array(names)[number], found, n_draws)
+
+
+def worst_groups(scored: Scored, most: int = 10) -> list[dict[str, Any]]:
+    """The groups with most errors beyond what the overall error rate would give on as many rows.
+
+    `p_value` is the chance of so many errors in a group of that size if every row erred alike and independently,
+    `adjusted_p` the same for the number of groups (Benjamini and Hochberg): the worst of many groups looks bad by luck.
+    Rows without a group are left out.
+    """
+    named = np.array([bool(p.group) for p in scored.predictions], dtype=bool)
+    used = scored.take(scored.is_used & named)
+    if not len(used.margins):
+        return []
+    _, first, group = np.unique(used.groups, return_index=True, return_inverse=True)
+    n, wrong = np.bincount(group), np.bincount(group, 1 - right(used))
+    rate = wrong.sum() / n.sum()
+    p_values = np.asarray(binom.sf(wrong - 1, n, rate))
+    adjusted, excess = adjusted_p(p_values), wrong - rate * n
+    sums_p, sums_y = np.bincount(group, used.p), np.bincount(group, used.labels)
+    order = np.lexsort((first, -excess))[:most]
+    return [
+        {
+            "name": used.predictions[first[g]].group,
+            "n": int(n[g]),
+            "n_wrong": int(wrong[g]),
+            "excess_errors": float(excess[g]),
+            "accuracy": float(1 - wrong[g] / n[g]),
+            "mean_p": float(sums_p[g] / n[g]),
+            "positive_rate": float(sums_y[g] / n[g]),
+            "p_value": float(p_values[g]),
+            "adjusted_p": float(adjusted[g]),
+        }
+        for g in order
+        if excess[g] > 0
+    ]
 
 
 def failures(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
@@ -77,52 +213,5 @@ def failures(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
     return [{"reason": reason, "n": n} for reason, n in counts.most_common()]
 
 
-def leaks(
-    predictions: Sequence[Prediction],
-    calibration: Calibration,
-    fitted_rows: Mapping[str, Sequence[str]] | None,
-) -> list[str]:
-    """Every reason not to take the report's numbers for numbers on unseen rows, as sentences."""
-    found = []
-    splits = sorted({str(p.split) for p in predictions})
-    if calibration.fitted_on.get("split") in splits:
-        found.append(
-            f"The test rows are of the {calibration.fitted_on['split']} split, which the calibration was fitted on."
-        )
-    elif len(splits) > 1 or splits in (["train"], ["validation"]):
-        found.append(f"The reported rows are of split {', '.join(splits)}, not of test alone.")
-    if fitted_rows is None:
-        found.append("Which rows the calibration was fitted on is not recorded: overlap with these rows is unchecked.")
-    else:
-        found += overlaps(predictions, fitted_rows)
-    if calibration.at_bound:
-        found.append("The calibration's slope stopped at its bound: its probabilities deserve no trust.")
-    return found
-
-
-def remarks(
-    row: Mapping[str, Any],
-    controls: Sequence[Mapping[str, Any]],
-    source: Mapping[str, Any],
-    calibration: Calibration,
-) -> list[str]:
-    """What a reader of the headline must know to judge it: too few groups, rows that are missing, unequal controls."""
-    found = []
-    theirs, ours = calibration.fitted_on.get("verifier_fingerprint"), source.get("verifier_fingerprint")
-    if theirs and ours and theirs != ours:
-        found.append(
-            f"These are predictions of verifier {ours[:12]}, the calibration was fitted on those of {theirs[:12]}: "
-            f"it holds if one is an export of the other."
-        )
-    if row["n_groups"] < FEW_GROUPS:
-        found.append(f"Only {row['n_groups']} groups: intervals are too narrow below {FEW_GROUPS}.")
-    if row["n_failed"]:
-        found.append(f"{row['n_failed']} of {row['n_rows']} rows failed and are in no metric.")
-    if row["n_unlabelled"]:
-        found.append(f"{row['n_unlabelled']} scored rows have no label and are in no metric.")
-    if row["n"] == 0:
-        found.append("No row was both scored and labelled: nothing is measured.")
-    for control in controls:
-        if control["n"] != row["n"]:
-            found.append(f"Control {control['name']} stands on {control['n']} rows, the headline on {row['n']}.")
-    return found
+def _parts(scored: Scored, name_of_row: NDArray, names: Sequence[str], n_draws: int) -> list[dict[str, Any]]:
+    return [table_row(name, scored.take(name_of_row == name), n_draws, FEWEST_GROUPS) for name in names]

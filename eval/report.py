@@ -2,6 +2,7 @@
 
     python eval/report.py --predictions runs/demo/test.parquet --calibration runs/demo/calibrated --out runs/demo/report
     proofreel report --predictions test.parquet --calibration DIR --out DIR --control claim-only=blind.parquet
+    proofreel report ... --compare 7b=seven.parquet:seven/calibrated --compare zero-shot=test-zero-shot.parquet
 
 Writes report.html (one self-contained page), report.md and metrics.json, and prints the main table.
 """
@@ -27,18 +28,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="NAME=PATH",
         help="more predictions for the results table, such as claims without evidence; repeatable",
     )
+    parser.add_argument(
+        "--compare",
+        action="append",
+        default=[],
+        metavar="NAME=PATH[:CALIBRATION]",
+        help="another verifier's predictions of the same pairs, with its own calibration folder (without one: sigmoid "
+        "and 0.5); compared with paired tests; repeatable",
+    )
     parser.add_argument("--media-root", type=Path, help="folder that relative media paths start from")
     parser.add_argument("--title", default="Proofreel report")
     parser.add_argument("--clips", type=int, default=4, help="clips shown of each kind (default 4; 0: none)")
     args = parser.parse_args(argv)
 
     from proofreel.data_prep.errors import ProofreelError
+    from proofreel.eval.comparing import read_contender
     from proofreel.eval.page import console
     from proofreel.eval.reporting import make_report, parse_control, write_report
 
     try:
         controls = [parse_control(text) for text in args.control]
-        report = make_report(args.predictions, args.calibration, controls, args.media_root, args.title, args.clips)
+        compared = [read_contender(text) for text in args.compare]
+        report = make_report(
+            args.predictions, args.calibration, controls, args.media_root, args.title, args.clips, compared
+        )
         paths = write_report(args.out, report)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)

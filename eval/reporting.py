@@ -9,13 +9,29 @@ from pathlib import Path
 from typing import Any
 
 from ..data_prep.errors import RowError
-from ..models.decisions import read_decision
+from ..models.decisions import Decision, read_decision
 from . import plots
 from .clips import make_clips
+from .comparing import Contender
 from .fitted_rows import read_fitted_rows
-from .measuring import Scored, apply_decision, failures, leaks, remarks, rows_by, table_row
+from .measuring import Scored, apply_decision, right
 from .page import Report, html, markdown
-from .predictions import read_predictions
+from .predictions import Prediction, read_predictions
+from .report_numbers import measure
+
+
+def measure_files(
+    predictions_path: Path,
+    calibration_dir: Path,
+    controls: Sequence[tuple[str, Path]] = (),
+    compared: Sequence[Contender] = (),
+    title: str = "Proofreel report",
+) -> dict[str, Any]:
+    """The numbers of a report from its files: the dictionary of metrics.json, with NaN where that has null.
+
+    Arguments and errors as `make_report`.
+    """
+    return _measured(predictions_path, calibration_dir, controls, compared, title)[0]
 
 
 def make_report(
@@ -25,59 +41,38 @@ def make_report(
     media_root: Path | None = None,
     title: str = "Proofreel report",
     clips_per_kind: int = 4,
+    compared: Sequence[Contender] = (),
 ) -> Report:
     """Measure predictions at a calibration's default operating point.
 
     Args:
         predictions_path: Parquet of the rows to report on, normally the test split.
         calibration_dir: holds calibration.json, thresholds.json and, from eval/calibrate.py, fitted_rows.json.
-        controls: (name, predictions file) of further rows of the first table.
+        controls: (name, predictions file) of the same pairs under other conditions, judged by the same calibration.
         media_root: what relative media paths start from.
         clips_per_kind: how many right, wrong and failed rows to show.
+        compared: other verifiers on the same pairs, see `comparing.read_contender`.
 
     Raises:
-        RowError, CalibrationError: a file is missing or damaged.
+        RowError, CalibrationError: a file is missing or damaged, or compared files disagree about a pair.
     """
-    decision, fitted_rows = read_decision(calibration_dir), read_fitted_rows(calibration_dir)
-    predictions, source = read_predictions(predictions_path)
+    numbers, predictions, decision = _measured(predictions_path, calibration_dir, controls, compared, title)
     scored = apply_decision(predictions, decision)
-    first = table_row("this verifier", scored)
-    others = [table_row(name, apply_decision(read_predictions(path)[0], decision)) for name, path in controls]
     return Report(
-        title=title,
-        rows=[first, *others],
-        by_role=rows_by("role", scored, decision),
-        by_origin=rows_by("origin", scored, decision),
-        leaks=leaks(predictions, decision.calibration, fitted_rows),
-        remarks=remarks(first, others, source, decision.calibration),
-        failures=failures(predictions),
+        numbers=numbers,
         calibration=decision.calibration,
         point=scored.point,
-        source=source,
-        figures=_figures(scored),
+        figures=_figures(scored.used, numbers),
         clips=make_clips(scored, media_root, clips_per_kind),
     )
 
 
 def write_report(out: Path, report: Report) -> list[Path]:
     """Write report.html, report.md and metrics.json into `out`; returns their paths."""
-    numbers = {
-        "title": report.title,
-        "headline": report.rows[0],
-        "controls": report.rows[1:],
-        "by_role": report.by_role,
-        "by_origin": report.by_origin,
-        "warnings": report.leaks,
-        "remarks": report.remarks,
-        "failures": report.failures,
-        "calibration": report.calibration.to_dict(),
-        "operating_point": report.point.to_dict(),
-        "source": report.source,
-    }
     texts = {
         "report.html": html(report),
         "report.md": markdown(report),
-        "metrics.json": json.dumps(jsonable(numbers), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
+        "metrics.json": json.dumps(jsonable(report.numbers), indent=2, ensure_ascii=False, allow_nan=False) + "\n",
     }
     out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
@@ -104,14 +99,38 @@ def jsonable(value: Any) -> Any:
     return value
 
 
-def _figures(scored: Scored) -> list[tuple[str, str]]:
-    used = [i for i, p in enumerate(scored.predictions) if p.error is None and p.label is not None]
-    margins, labels, p, p_raw = (column[used] for column in (scored.margins, scored.labels, scored.p, scored.p_raw))
-    if not used:
+def _measured(
+    predictions_path: Path,
+    calibration_dir: Path,
+    controls: Sequence[tuple[str, Path]],
+    compared: Sequence[Contender],
+    title: str,
+) -> tuple[dict[str, Any], list[Prediction], Decision]:
+    decision, fitted_rows = read_decision(calibration_dir), read_fitted_rows(calibration_dir)
+    predictions, source = read_predictions(predictions_path)
+    others = [(name, read_predictions(path)[0]) for name, path in controls]
+    about: dict[str, Any] = {"source": source, "fitted_rows": fitted_rows, "controls": others, "title": title}
+    return measure(predictions, decision, **about, compared=compared), predictions, decision
+
+
+def _figures(used: Scored, numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(caption, SVG) of each figure; none without rows."""
+    if not len(used.p):
         return []
-    return [
-        ("Reliability: on the dotted line, 70% of claims given 0.7 hold.", plots.reliability_figure(p_raw, p, labels)),
-        ("ROC curve.", plots.roc_figure(margins, labels)),
-        ("Precision and recall.", plots.pr_figure(margins, labels)),
-        ("Calibrated probabilities by label.", plots.histogram_figure(p, labels, scored.point.threshold)),
-    ]
+    row, bins, mark = numbers["headline"], numbers["reliability"], numbers["watermark"]
+    ece = (row["ece_before"], row["ece_after"])
+    captions = (
+        "Reliability: on the dotted line, 70 % of claims given 0.7 hold. Below: rows per bin.",
+        "ROC curve.",
+        "Precision and recall.",
+        "Calibrated probabilities by label.",
+        "Risk and coverage: errors among the verdicts kept as the least confident are withheld.",
+    )
+    drawn = (
+        plots.reliability_figure(bins["before"], bins["after"], ece, mark),
+        plots.roc_figure(used.margins, used.labels, mark),
+        plots.pr_figure(used.margins, used.labels, mark),
+        plots.histogram_figure(used.p, used.labels, used.point.threshold, mark),
+        plots.risk_figure(used.confidence, right(used), row, mark),
+    )
+    return [(f"{mark}: {text}" if mark else text, svg) for text, svg in zip(captions, drawn, strict=True)]

@@ -123,7 +123,7 @@ def test_the_page_is_self_contained_and_escapes_claims(tmp_path: Path, calibrate
 def test_every_reference_inside_a_figure_resolves_within_that_figure(tmp_path: Path, calibrated: Path) -> None:
     page, _ = _report(tmp_path, _rows("test"), calibrated)
     figures = re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL)
-    assert len(figures) == 4
+    assert len(figures) == 5
     for figure in figures:
         ids = re.findall(r'\bid="([^"]+)"', figure)
         assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', figure)) <= set(ids)
