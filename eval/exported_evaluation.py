@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
@@ -57,17 +56,22 @@ def write_evaluation(
         CalibrationError: the report was made with another calibration.
         RowError: report or predictions are of another verifier, or damaged.
     """
-    if report is not None:
-        folder.mkdir(exist_ok=True)
-        _check_report(report / METRICS, fingerprint, decision)
-        for name in _REPORT_FILES:
-            if (report / name).is_file():
-                shutil.copy2(report / name, folder / name)
+    rows: list[Prediction] = []
     if predictions is not None:
         folder.mkdir(exist_ok=True)
         rows, source = read_predictions(predictions)
         _check_source(str(predictions), source, fingerprint)
         write_predictions(folder / PREDICTIONS, restated(rows, decision), source | {"calibrated": True})
+    if report is not None:
+        folder.mkdir(exist_ok=True)
+        _check_report(report / METRICS, fingerprint, decision)
+        # A reason for a failure names its file; where the file lay here is nobody's business.
+        folders = {path: PurePath(path).name for row in rows if row.error for path in _absolute_paths(row)}
+        for name in (n for n in _REPORT_FILES if (report / n).is_file()):
+            text = (report / name).read_text(encoding="utf-8")
+            for path, short in folders.items():
+                text = text.replace(path, short)
+            (folder / name).write_text(text, encoding="utf-8")
 
 
 def restated(rows: Sequence[Prediction], decision: Decision) -> list[Prediction]:
@@ -79,15 +83,17 @@ def restated(rows: Sequence[Prediction], decision: Decision) -> list[Prediction]
 
 def _portable(row: Prediction) -> Prediction:
     """Absolute paths cut to the file's name, in the evidence and in the reason of a failure."""
-    error = row.error
-    pieces: list[dict[str, Any]] = json.loads(row.evidence or "[]")
-    for piece in pieces:
-        path = piece.get("path")
-        if isinstance(path, str) and PurePath(path).is_absolute():
-            piece["path"] = PurePath(path).name
-            error = error and error.replace(path, piece["path"])
-    evidence = json.dumps(pieces, ensure_ascii=False) if pieces else row.evidence
+    error, evidence = row.error, row.evidence
+    for path in _absolute_paths(row):
+        short = PurePath(path).name
+        error = error and error.replace(path, short)
+        evidence = evidence.replace(json.dumps(path, ensure_ascii=False), json.dumps(short, ensure_ascii=False))
     return dataclasses.replace(row, evidence=evidence, error=error)
+
+
+def _absolute_paths(row: Prediction) -> list[str]:
+    paths = [piece.get("path") for piece in json.loads(row.evidence or "[]")]
+    return [path for path in paths if isinstance(path, str) and PurePath(path).is_absolute()]
 
 
 def _check_report(path: Path, fingerprint: str, decision: Decision) -> None:

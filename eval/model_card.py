@@ -98,7 +98,7 @@ def write_card(folder: Path, name: str, config: VerifierConfig, data: DataFacts,
         band=_band(decision),
         training=_training(config, data),
         limits=list(_limits(config)),
-        packages=_table(["package", "versions", "why"], [[n, r.versions, r.reason] for n, r in _packages(config)]),
+        packages=_packages(config),
     )
     card = folder / CARD
     card.write_text(text, encoding="utf-8", newline="\n")
@@ -223,8 +223,8 @@ def _calibration(decision: Decision) -> list[str]:
     lines = [
         f"Method: {c.describe()}",
         f"Fitted on {c.n:,} rows of {c.n_groups:,} groups of the {c.fitted_on.get('split', 'calibration')} split.",
-        f"Positive rate of the fit: {rate}. Where another share of claims is supported, probabilities must be stated "
-        "for that prior (`calibration.with_prior`).",
+        f"Positive rate of the fit: {rate}. Where another share of claims is supported, say so: "
+        "`verifier.score(claims, evidence, prior=0.1)`.",
     ]
     return lines + c.cautions()
 
@@ -279,8 +279,11 @@ def _limits(config: VerifierConfig) -> Iterator[str]:
     yield "Probabilities hold for claims and evidence like those of the calibration split."
 
 
-def _packages(config: VerifierConfig) -> list[tuple[str, Any]]:
-    return sorted(config.requirements.items())
+def _packages(config: VerifierConfig) -> str:
+    if not config.requirements:
+        return "Not recorded."
+    rows = [[name, needed.versions, needed.reason] for name, needed in sorted(config.requirements.items())]
+    return _table(["package", "versions", "why"], rows)
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
