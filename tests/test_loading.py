@@ -1,0 +1,531 @@
+"""Loading: what was written is what runs, or a sentence says why not. Nothing is unpickled, fetched or left at random.
+
+Each kind of tampering is tried twice: with the manifest as it was, which always notices, and with a manifest written
+anew, where the meaning of the change must be noticed: by loading, or by the self-test.
+"""
+
+import json
+import os
+import pickle
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+from random_drafts import HEADS, random_draft
+from safetensors.torch import load_file, save_file
+
+from proofreel import Passage, Verifier
+from proofreel.data_prep.errors import ConfigError, DirectoryError, ModelInputError
+from proofreel.data_prep.rows import Pair, VideoSegment
+from proofreel.models.backbone import load_backbone, load_processor, weights_sha256
+from proofreel.models.directory import CONFIG, fingerprint, write_manifest
+from proofreel.models.encoding import Media
+from proofreel.models.golden import selftest, write_golden
+from proofreel.models.heads import Head
+from proofreel.models.prompt import LabelWords, Prompt
+from proofreel.models.tiny import TinySizes, save_tiny_text_model
+from proofreel.models.vision_tower import check_frozen
+
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "tests" / "fixtures"
+SMALL = TinySizes(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, vocab=330)
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """The kept directory and its base, to break."""
+    shutil.copytree(KEPT / "tiny_base", tmp_path / "tiny_base")
+    return shutil.copytree(KEPT / "verifier_v1_1", tmp_path / "verifier")
+
+
+@pytest.fixture(scope="module")
+def kept():
+    return Verifier.from_pretrained(KEPT / "verifier_v1_1", device="cpu")
+
+
+def load(directory, **options):
+    return Verifier.from_pretrained(directory, device="cpu", **options)
+
+
+def margins(verifier):
+    claims = [(f"Colour is {i}.", None) for i in range(3)]
+    return verifier.score_media(claims, (Passage("The clip is red."),), Media()).tolist()
+
+
+def test_the_directory_kept_from_this_schema_loads_and_reproduces_itself(kept, capsys):
+    from proofreel.cli import main
+
+    result = selftest(KEPT / "verifier_v1_1", kept, "float32")
+    assert result.passed
+    assert result.n == 4
+    assert kept.notes == ()
+    assert kept.fingerprint == fingerprint(KEPT / "verifier_v1_1")
+    assert kept.modalities == ("video",)
+    assert main(["selftest", str(KEPT / "verifier_v1_1")]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("ok: 4 golden margins")
+    assert kept.fingerprint in said
+    assert "requires    torch >=2.11 (its sdpa kernels" in said
+
+
+def test_the_kept_directory_is_small_and_names_no_place():
+    files = [p for p in KEPT.rglob("*") if p.is_file()]
+    assert sum(p.stat().st_size for p in files) < 300 * 2**10
+    assert all(str(ROOT.parent) not in p.read_text() for p in files if p.suffix in {".json", ".md", ".sha256"})
+
+
+# ---------------------------------------------------------------------------------------------- nothing is unpickled
+
+
+def test_no_source_of_ours_calls_torch_load_or_trusts_remote_code():
+    for folder in ("data_prep", "models", "eval", "train", "proofreel"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            text = path.read_text(encoding="utf-8")
+            assert "torch.load(" not in text, path
+            assert not re.search(r"trust_remote_code\W*[:=]\s*True", text), path
+
+
+@pytest.fixture
+def nothing_foreign(monkeypatch):
+    """No pickle is read, and no address is connected to."""
+
+    def refuse(*_, **__):
+        raise AssertionError("a verifier directory must not lead here")
+
+    monkeypatch.setattr(torch, "load", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def full_model(base, out, sampling, head=None):
+    """A draft that holds a whole model instead of an adapter."""
+    random_draft(base, out, sampling, head, config={"weights": "full"})
+    shutil.rmtree(out / "adapter")
+    words = LabelWords.of(Prompt(), load_processor(base).tokenizer)
+    load_backbone(base, head=head, words=words if head else None).save_pretrained(out / "model")
+    write_manifest(out)
+    return out
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("weights", ["adapter", "full"])
+def test_every_kind_of_verifier_loads_without_torch_load_and_without_a_network(
+    tiny_base, small_sampling, tmp_path, nothing_foreign, head, weights
+):
+    make = random_draft if weights == "adapter" else full_model
+    verifier = load(make(tiny_base, tmp_path / "draft", small_sampling, HEADS[head]))
+    assert all(abs(m) < 1e3 for m in margins(verifier))
+
+
+class Bomb:
+    def __init__(self, mark):
+        self.mark = str(mark)
+
+    def __reduce__(self):
+        return os.mkdir, (self.mark,)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "training_args.bin", "modeling_evil.py"])
+def test_pickles_and_programs_beside_a_base_are_never_opened(copy, kept, tmp_path, name):
+    mark = tmp_path / "mark"
+    (copy.parent / "tiny_base" / name).write_bytes(pickle.dumps(Bomb(mark)))
+    assert margins(load(copy)) == margins(kept)
+    assert not mark.exists()
+
+
+def test_a_base_of_pickles_alone_is_refused_unopened(copy, tmp_path):
+    (copy.parent / "tiny_base" / "model.safetensors").unlink()
+    (copy.parent / "tiny_base" / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(tmp_path / "mark")))
+    with pytest.raises(DirectoryError, match="pickled checkpoints are not read"):
+        load(copy)
+    assert not (tmp_path / "mark").exists()
+
+
+@pytest.mark.parametrize("place", ["evil/repository", "../elsewhere", "/nowhere"])
+def test_the_base_an_adapter_names_itself_is_never_followed(copy, kept, nothing_foreign, place):
+    path = copy / "adapter" / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"base_model_name_or_path": place, "revision": "x"}))
+    write_manifest(copy)
+    assert margins(load(copy)) == margins(kept)
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_an_adapter_that_lacks_a_file_is_refused_before_the_hub_is_asked_for_it(copy, nothing_foreign, name):
+    (copy / "adapter" / name).unlink()
+    write_manifest(copy)
+    with pytest.raises(DirectoryError, match=f"missing {name}"):
+        load(copy)
+
+
+def test_an_adapter_beside_a_bases_weights_is_refused(copy):
+    shutil.copy2(copy / "adapter" / "adapter_config.json", copy.parent / "tiny_base")
+    with pytest.raises(DirectoryError, match="an adapter lies beside the weights"):
+        load(copy)
+
+
+def test_a_base_that_asks_for_code_is_refused(copy):
+    path = copy.parent / "tiny_base" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": {"AutoModel": "evil.Model"}}))
+    with pytest.raises(DirectoryError, match="asks for code"):
+        load(copy)
+
+
+# ---------------------------------------------------------------------------------------------------- tampering
+
+
+def change_json(name, *keys, value):
+    def change(directory):
+        path = directory / name
+        values = json.loads(path.read_text())
+        inner = values
+        for key in keys[:-1]:
+            inner = inner[key]
+        assert inner[keys[-1]] != value
+        inner[keys[-1]] = value
+        path.write_text(json.dumps(values))
+
+    return change
+
+
+def change_text(name, old, new):
+    def change(directory):
+        text = (directory / name).read_text()
+        assert old in text
+        (directory / name).write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def change_weight(directory):
+    """One exponent bit of one stored number."""
+    path = directory / "adapter" / "adapter_model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def change_merge(directory):
+    path = directory / "processor" / "tokenizer.json"
+    values = json.loads(path.read_text())
+    values["model"]["merges"] = [m for m in values["model"]["merges"] if m not in (["y", "es"], "y es", ["e", "s"])]
+    path.write_text(json.dumps(values))
+
+
+def swap_words(directory):
+    """The tokenizer calls "yes" what it called "no"."""
+    path = directory / "processor" / "tokenizer.json"
+    values = json.loads(path.read_text())
+    vocab = values["model"]["vocab"]
+    vocab["yes"], vocab["no"] = vocab["no"], vocab["yes"]
+    path.write_text(json.dumps(values))
+
+
+CONFIG_PROMPT = (CONFIG, "prompt")
+TAMPERINGS = {  # what changes, and who notices although the manifest was written anew
+    "prompt": (change_json(*CONFIG_PROMPT, "system", value="Say yes."), "recorded hash"),
+    "label word": (change_json(*CONFIG_PROMPT, "supported_word", value="no"), "recorded hash"),
+    "label id": (change_json(CONFIG, "supported_id", value=5), "label words tokenise"),
+    "frames per second": (change_json(CONFIG, "sampling", "fps", value=1.0), "selftest: sampling"),
+    "frame size": (change_json(CONFIG, "sampling", "max_pixels", value=112 * 112), "selftest: sampling"),
+    "position rule": (change_json(CONFIG, "position_rule", value="sequential"), "not one of|selftest"),
+    "base": (change_json(CONFIG, "base", "weights_sha256", value="0" * 64), "not the base"),
+    "calibration": (change_json("calibration.json", "slope", value=2.0), "selftest: calibration"),
+    "threshold": (change_json("thresholds.json", "points", 0, "threshold", value=0.9), "selftest: thresholds"),
+    "default point": (change_json("thresholds.json", "default", value="mcc"), "selftest: default"),
+    "weight byte": (change_weight, "selftest: margin"),
+    "scale of the adapter": (change_json("adapter/adapter_config.json", "lora_alpha", value=64), "selftest: margin"),
+    "merges": (change_merge, "not the tokenizer|label words tokenise"),
+    "vocabulary": (swap_words, "label words tokenise"),
+    "chat template": (change_text("processor/chat_template.jinja", "<|im_end|>\n", "<|im_end|>"), "selftest: margin"),
+    "pixels": (
+        change_json("processor/processor_config.json", "video_processor", "rescale_factor", value=0.01),
+        "selftest: margin",
+    ),
+    "requirement": (change_json(CONFIG, "requirements", "torch", "versions", value="<1"), "torch is .* needed is <1"),
+    "requirement of nothing": (
+        change_json(CONFIG, "requirements", "torch", "versions", value="new"),
+        "no version range",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_tampering_is_caught_by_the_manifest_and_by_its_meaning(copy, what):
+    change, reason = TAMPERINGS[what]
+    change(copy)
+    with pytest.raises(DirectoryError, match="changed since the directory was written"):
+        load(copy)
+    write_manifest(copy)
+    try:
+        result = selftest(copy, load(copy), "float32")
+    except DirectoryError as error:
+        found = str(error)
+        assert found.count("; ") <= 2
+    else:
+        assert not result.passed
+        found = f"selftest: {result.problems[0] if result.problems else 'margin'}"
+    assert re.search(reason, found), found
+
+
+@pytest.mark.parametrize("where", ["base", "full model"])
+def test_one_changed_byte_of_large_weights_is_caught(copy, tiny_base, small_sampling, tmp_path, where):
+    if where == "base":
+        path, directory = copy.parent / "tiny_base" / "model.safetensors", copy
+    else:
+        directory = full_model(tiny_base, tmp_path / "full", small_sampling)
+        path = directory / "model" / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DirectoryError, match="not the base" if where == "base" else "changed since"):
+        load(directory)
+
+
+def test_selftest_says_what_is_wrong_and_fails(copy, capsys):
+    from proofreel.cli import main
+
+    change_json("thresholds.json", "default", value="mcc")(copy)
+    assert main(["selftest", str(copy)]) == 1
+    assert "thresholds.json: changed since" in capsys.readouterr().err
+    write_manifest(copy)
+    assert main(["selftest", str(copy)]) == 1
+    said = capsys.readouterr().out
+    assert said.startswith("FAILED")
+    assert "default: golden inputs were made with f1, the directory says mcc" in said
+    assert main(["selftest", str(copy / "nowhere")]) == 1
+
+
+# --------------------------------------------------------------------------------------- packages, weights, base
+
+
+def test_packages_are_checked_before_any_weight_is_touched(copy, monkeypatch):
+    change_json(CONFIG, "requirements", "transformers", "versions", value="<1")(copy)
+    shutil.rmtree(copy.parent / "tiny_base")
+    write_manifest(copy)
+    with pytest.raises(DirectoryError, match=r"transformers is .*, needed is <1 .*its names of modules"):
+        load(copy)
+
+
+@pytest.mark.parametrize("fault", ["missing", "unexpected", "misshapen"])
+@pytest.mark.parametrize("weights", ["base", "full"])
+def test_weights_that_do_not_fit_are_refused_rather_than_filled_with_noise(
+    copy, tiny_base, small_sampling, tmp_path, fault, weights
+):
+    directory = copy if weights == "base" else full_model(tiny_base, tmp_path / "full", small_sampling)
+    path = (copy.parent / "tiny_base" if weights == "base" else directory / "model") / "model.safetensors"
+    tensors = load_file(path)
+    name = next(n for n in sorted(tensors) if "q_proj.weight" in n)
+    if fault == "missing":
+        tensors.pop(name)
+    elif fault == "unexpected":
+        tensors[f"{name}.more"] = tensors[name].clone()
+    else:
+        tensors[name] = tensors[name][:-1].clone()
+    save_file(tensors, path, {"format": "pt"})
+    if weights == "base":
+        values = json.loads((copy / CONFIG).read_text())
+        values["base"]["weights_sha256"] = weights_sha256(path.parent)
+        (copy / CONFIG).write_text(json.dumps(values))
+    write_manifest(directory)
+    with pytest.raises(DirectoryError, match=r"weights do not fit|cannot be loaded"):
+        load(directory)
+
+
+def test_a_full_model_without_the_head_it_should_have_is_refused(tiny_base, small_sampling, tmp_path):
+    directory = full_model(tiny_base, tmp_path / "full", small_sampling)  # a language model under an output layer
+    change_json(CONFIG, "head", value="nli")(directory)
+    write_manifest(directory)
+    with pytest.raises(DirectoryError, match="its head is missing and would be random"):
+        load(directory)
+
+
+def test_a_full_models_head_that_lost_its_weights_is_refused(tiny_base, small_sampling, tmp_path):
+    directory = full_model(tiny_base, tmp_path / "full", small_sampling, Head())
+    path = directory / "model" / "model.safetensors"
+    tensors = load_file(path)
+    save_file({n: w for n, w in tensors.items() if n != "score.weight"}, path, {"format": "pt"})
+    assert "score.weight" in tensors
+    write_manifest(directory)
+    with pytest.raises(DirectoryError, match=r"missing_keys.*score"):
+        load(directory)
+
+
+def snapshot_of(base, root, commit):
+    return shutil.copytree(base, root / "models--a--base" / "snapshots" / commit)
+
+
+def test_a_base_of_another_revision_is_refused_though_its_weights_are_the_same(copy, tmp_path):
+    wanted, other = "1" * 40, "2" * 40
+    values = json.loads((copy / CONFIG).read_text())
+    values["base"] |= {"path": "a/base", "revision": wanted}
+    (copy / CONFIG).write_text(json.dumps(values))
+    write_manifest(copy)
+    base = copy.parent / "tiny_base"
+    with pytest.raises(DirectoryError, match="another revision of the base"):
+        load(copy, base=snapshot_of(base, tmp_path, other))
+    assert load(copy, base=snapshot_of(base, tmp_path / "right", wanted)).notes == ()
+    assert load(copy, base=base).notes == ()  # a plain folder has no revision: its weights' hash decides
+
+
+@pytest.mark.parametrize("revision", [None, "main", "v1"])
+def test_a_hub_base_without_a_pinned_commit_is_refused(copy, nothing_foreign, revision):
+    values = json.loads((copy / CONFIG).read_text())
+    values["base"] |= {"path": "a/base", "revision": revision}
+    (copy / CONFIG).write_text(json.dumps(values))
+    write_manifest(copy)
+    with pytest.raises(DirectoryError, match="a hub id needs its commit"):
+        load(copy)
+
+
+# ------------------------------------------------------------------------------------------------ dtype and such
+
+
+def test_another_dtype_is_allowed_said_and_held_to_its_own_tolerance(kept, recwarn):
+    directory = KEPT / "verifier_v1_1"
+    for dtype in ("bfloat16", torch.bfloat16):
+        verifier = load(directory, dtype=dtype)
+        assert verifier.notes == ("calibrated in float32, runs in bfloat16",)
+        assert selftest(directory, verifier, "bfloat16").passed
+        assert not selftest(directory, verifier, "float32").passed
+        assert next(p.dtype for p in verifier.model.parameters()) == torch.bfloat16
+    assert not [w for w in recwarn if "calibrated" in str(w.message)]
+    assert load(directory, dtype="float32").notes == ()
+    assert verifier.fingerprint == kept.fingerprint
+
+
+def test_quantization_can_be_put_on_and_left_off_and_is_said(tiny_base, small_sampling, tmp_path):
+    plain = random_draft(tiny_base, tmp_path / "plain", small_sampling)
+    quantised = random_draft(tiny_base, tmp_path / "quantised", small_sampling, quantised=True)
+    assert load(quantised).notes == load(quantised, quantization="nf4").notes == ()
+    on, off = load(plain, quantization="nf4"), load(quantised, quantization=False)
+    assert on.notes == ("calibrated over unquantised weights, runs over NF4 ones",)
+    assert off.notes == ("calibrated over NF4 weights, runs over unquantised ones",)
+    assert margins(on) == margins(load(quantised))  # the same adapter, seed for seed
+    assert margins(off) == margins(load(plain))
+    assert margins(on) != margins(off)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "reason"),
+    [
+        ({"dtype": "float8"}, ConfigError, "dtype: must be one of"),
+        ({"dtype": "load"}, ConfigError, "dtype: must be one of"),
+        ({"quantization": "int8"}, ConfigError, "quantization: must be"),
+        ({"quantization": True}, ConfigError, "quantization: must be"),
+        ({"revision": "main"}, DirectoryError, "a folder has no revisions"),
+    ],
+)
+def test_arguments_that_mean_nothing_are_refused(options, error, reason):
+    with pytest.raises(error, match=reason):
+        load(KEPT / "verifier_v1_1", **options)
+
+
+@pytest.mark.parametrize("setting", [{"llm_int8_skip_modules": ["x"]}, {"bnb_4bit_compute_dtype": "load"}, {"x": 1}])
+def test_recorded_quantization_settings_come_from_a_list(copy, setting):
+    change_json(CONFIG, "quantization", value={"load_in_4bit": True, **setting})(copy)
+    write_manifest(copy)
+    with pytest.raises(DirectoryError, match="quantization setting that is refused"):
+        load(copy)
+
+
+def test_leaving_the_adapter_out_is_said():
+    verifier = load(KEPT / "verifier_v1_1", adapter=False)
+    assert verifier.notes == ("runs without its adapter: uncalibrated verdicts of the base",)
+    assert verifier.decision is None
+
+
+def test_golden_inputs_of_a_text_backbone_are_text_and_it_has_no_vision_cache(tmp_path, small_sampling):
+    base = save_tiny_text_model(tmp_path / "base", ["Claim: x is red."] * 20, SMALL)
+    draft = random_draft(base, tmp_path / "draft", small_sampling)
+    verifier = load(draft)
+    seen = Pair(id="0", claim="Colour is red.", evidence=(VideoSegment("gone.mp4", 0.0, 1.0),))
+    with pytest.raises(ModelInputError, match="reads transcripts and passages only"):
+        write_golden(tmp_path / "golden", verifier, [seen])
+    with pytest.raises(ConfigError, match="a text backbone has no vision tower; leave it out"):
+        check_frozen(verifier.model)
+    with pytest.raises(ConfigError, match="leave it out"):
+        load(draft, vision_cache=tmp_path / "cache")
+
+
+# ------------------------------------------------------------------------------------------------------- the hub
+
+
+class Hub(BaseHTTPRequestHandler):
+    """The few answers of a hub that a download needs; `folder` holds the repository's files."""
+
+    folder: Path
+    commit = "c" * 40
+    asked: list[str] = []  # noqa: RUF012 (one hub per test)
+
+    def do_HEAD(self) -> None:
+        self.answer(False)
+
+    def do_GET(self) -> None:
+        self.answer(True)
+
+    def answer(self, body: bool) -> None:
+        self.asked.append(self.path)
+        file = self.folder / self.path.partition(f"/resolve/{self.commit}/")[2]
+        if self.path.startswith("/api/"):
+            files = {p.relative_to(self.folder).as_posix(): p for p in self.folder.rglob("*") if p.is_file()}
+            listed = [{"type": "file", "path": n, "size": p.stat().st_size, "oid": "0"} for n, p in files.items()]
+            about = {"id": "a/v", "sha": self.commit, "siblings": [{"rfilename": name} for name in files]}
+            data = json.dumps(listed if "/tree/" in self.path else about).encode()
+        else:
+            data = file.read_bytes()
+        self.send_response(200)
+        self.send_header("ETag", f'"{abs(hash(data))}"')
+        self.send_header("X-Repo-Commit", self.commit)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+@pytest.mark.slow
+def test_a_hub_id_is_fetched_without_what_could_run_and_checked_like_a_folder(copy, kept, tmp_path):
+    for name in ("evil.bin", "evil.pkl", "modeling_evil.py", ".gitattributes"):
+        (copy / name).write_bytes(pickle.dumps(Bomb(tmp_path / "mark")))
+    handler = type("ThisHub", (Hub,), {"folder": copy, "asked": []})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    code = (
+        "import sys, json; from proofreel import Verifier\n"
+        "from proofreel.models.golden import selftest; from proofreel.models.hub import find_verifier\n"
+        "v = Verifier.from_pretrained('a/v', device='cpu', base=sys.argv[1], revision='v1')\n"
+        "assert selftest(find_verifier('a/v', 'v1'), v, 'float32').passed\n"
+        "print(v.fingerprint)"
+    )
+    environment = os.environ | {
+        "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        "HF_HUB_OFFLINE": "0",
+        "HF_HOME": str(tmp_path / "hub"),
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(copy.parent / "tiny_base")], env=environment, capture_output=True, text=True
+    )
+    server.shutdown()
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split()[-1] == kept.fingerprint
+    assert any("/revision/v1" in path for path in handler.asked)
+    assert not any("evil" in path or "gitattributes" in path for path in handler.asked)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_a_hub_id_that_is_not_there_says_so_in_one_sentence():
+    with pytest.raises(DirectoryError, match=r"neither a folder here nor a reachable hub id, got 'nobody/nothing'"):
+        load("nobody/nothing")
+    for place in ("/no/such/folder", "../no/such/folder", "three/part/name", "a/..", "a b"):
+        with pytest.raises(DirectoryError, match="no such folder"):
+            load(place)
