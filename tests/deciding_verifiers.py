@@ -1,0 +1,32 @@
+"""Verifiers with a decision made by hand, for the tests of asking: a calibration, two operating points and a band."""
+
+from pathlib import Path
+from typing import Any
+
+from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.bands import AbstainBand
+from proofreel.models.calibration import Calibration
+from proofreel.models.decisions import Decision, OperatingPoint
+from proofreel.models.encoding import Encoder
+from proofreel.models.heads import NextToken
+from proofreel.models.prompt import LabelWords, Prompt
+from proofreel.models.verifier import Verifier
+
+CALIBRATION = Calibration("platt", 30.0, -4.0, n=100, n_groups=20, positive_rate=0.5)
+
+
+def point(name: str, threshold: float) -> OperatingPoint:
+    return OperatingPoint(name, "f1", threshold, 0.9, tp=40, fp=10, tn=40, fn=10, positive_rate=0.5)
+
+
+def decision(calibration: Calibration = CALIBRATION, low: float = 0.3, high: float = 0.7) -> Decision:
+    band = AbstainBand(high, low, "selective_accuracy", 0.9, 30, 5, 30, 5, 15, 15)
+    return Decision(calibration, (point("balanced", 0.5), point("strict", 0.9)), "balanced", band)
+
+
+def maker(base: Path, sampling: Any, media: Path) -> Any:
+    """A function that makes verifiers of one network, with the options it is given."""
+    model = load_backbone(base).eval()
+    encoder = Encoder(load_processor(base), vision_layout(model.config), Prompt(), sampling)
+    readout = NextToken(LabelWords.of(Prompt(), encoder.tokenizer))
+    return lambda **options: Verifier(model, encoder, readout, 32, media_root=media, **options)
