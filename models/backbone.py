@@ -98,8 +98,8 @@ def load_backbone(
         )
     if quantization_config is not None:
         quantization_config.llm_int8_skip_modules = list(UNQUANTISED_MODULES)
+    config = read_config(path)  # of a known class: no more than data is read
     _check_files(Path(path))
-    config = read_config(path)
     architecture = architecture_of(config.model_type)
     extra, may_lack = _head_options(path, config, architecture, head, words)
     if may_lack and not head_may_be_new:

@@ -76,8 +76,10 @@ def test_probability_and_label_follow_the_shipped_calibration_and_threshold(veri
         assert v.label == ("supported" if v.p_supported >= verifier.decision.point().threshold else "not_supported")
 
 
-def test_text_evidence_needs_no_media(verifier):
-    verdicts = verifier.score(["Colour is red."], Passage("The clip is red."))
+def test_text_evidence_needs_no_media_and_is_refused_where_it_was_not_trained_on(verifier, published):
+    asked = ["Colour is red."], Passage("The clip is red.")
+    assert "trained on video only" in (verifier.score(*asked)[0].error or "")
+    verdicts = Verifier.from_pretrained(published, device="cpu", untrained_evidence=True).score(*asked)
     assert math.isfinite(verdicts[0].margin)
 
 
