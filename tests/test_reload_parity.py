@@ -1,0 +1,103 @@
+"""A published verifier gives in a fresh process what it gave when it was exported, whatever is in it, bit for bit.
+
+Every head, with LoRA on attention, on the MLPs as well and on the output layer, over a full and a quantised base, as an
+adapter and merged. One fresh process scores them all.
+"""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from random_drafts import ATTENTION, HEADS, random_draft
+
+from proofreel import Verifier
+from proofreel.data_prep.dataset import read_split
+from proofreel.eval.calibrating import fit_decision
+from proofreel.eval.exporting import Evaluation, Merge, export
+from proofreel.eval.fitted_rows import write_fitted_rows
+from proofreel.eval.predicting import predict
+from proofreel.eval.predictions import read_predictions
+from proofreel.models.decisions import write_decision
+from proofreel.models.directory import fingerprint, read_directory
+from proofreel.models.golden import TOLERANCE
+
+TARGETS: dict[str, dict[str, Any]] = {
+    "attention": {"target_modules": ATTENTION},
+    "attention and MLP": {},
+    "output layer too": {"parts": ("language_model", "lm_head")},
+}
+CASES = [
+    (head, targets, quantised)
+    for head in HEADS
+    for targets in TARGETS
+    for quantised in (False, True)
+    if head == "next token" or targets != "output layer too"
+]
+SCORE = """
+import json, sys
+from proofreel import Verifier
+from proofreel.data_prep.dataset import read_split
+pairs, out = read_split(sys.argv[1], "test"), {}
+for directory in sys.argv[3:]:
+    verdicts = Verifier.from_pretrained(directory, device="cpu").score_pairs(pairs)
+    out[directory] = [[v.margin, v.p_supported] for v in verdicts]
+open(sys.argv[2], "w").write(json.dumps(out))
+"""
+
+pytestmark = pytest.mark.slow
+
+
+def directories(folder, base, sampling, data, case):
+    """A draft, exported as an adapter and merged, each with its test rows scored at export."""
+    head, targets, quantised = case
+    draft = random_draft(base, folder / "draft", sampling, HEADS[head], quantised=quantised, **TARGETS[targets])
+    rows = predict(Verifier.from_pretrained(draft, device="cpu"), read_split(data, "calibration"))
+    about = {"split": "calibration", "verifier_fingerprint": fingerprint(draft)}
+    write_decision(folder / "calibrated", fit_decision(rows, "temperature", "f1", about))
+    write_fitted_rows(folder / "calibrated", rows)
+    for name, merge in (("adapter", None), ("merged", Merge(recalibrate=quantised))):
+        export(draft, folder / "calibrated", data, folder / name, evaluation=Evaluation(split="test"), merge=merge)
+    return {"draft": draft, "adapter": folder / "adapter", "merged": folder / "merged"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, tiny_base, small_sampling, colour_dataset):
+    """Directories of every case, and what a fresh process says of the test rows by each."""
+    root = tmp_path_factory.mktemp("parity")
+    all_of = {
+        case: directories(root / str(i), tiny_base, small_sampling, colour_dataset, case)
+        for i, case in enumerate(CASES)
+    }
+    listed = [str(d) for group in all_of.values() for d in group.values()]
+    command = [sys.executable, "-c", SCORE, str(colour_dataset), str(root / "fresh.json"), *listed]
+    subprocess.run(command, check=True, capture_output=True)
+    fresh = json.loads((root / "fresh.json").read_text())
+    return {case: {name: (d, np.array(fresh[str(d)])) for name, d in group.items()} for case, group in all_of.items()}
+
+
+def stored(directory):
+    rows, _ = read_predictions(directory / "eval" / "predictions.parquet")
+    return np.array([[r.margin, r.p_supported] for r in rows])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fresh_process_gives_the_exported_margins_and_probabilities_bit_for_bit(made, case):
+    for name in ("adapter", "merged"):
+        directory, fresh = made[case][name]
+        assert np.array_equal(stored(directory), fresh), name
+        assert len(np.unique(fresh[:, 0])) > 4
+    assert np.array_equal(made[case]["draft"][1][:, 0], made[case]["adapter"][1][:, 0])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_merged_agrees_with_its_adapter_or_says_that_it_does_not(made, case):
+    (_, adapter), (directory, merged) = made[case]["adapter"], made[case]["merged"]
+    absolute, relative = TOLERANCE["float32"]
+    difference = abs(merged[:, 0] - adapter[:, 0])
+    told = read_directory(directory).trained["merged"]
+    assert (difference <= absolute + relative * abs(adapter[:, 0])).all() == (not case[2])
+    assert told["same"] is not case[2]
+    assert told["calibration"] == ("fitted again" if case[2] else "kept")
