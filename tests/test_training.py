@@ -2,19 +2,17 @@
 
 import dataclasses
 import json
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 import torch
-from conftest import ROOT, sft_arguments
+from conftest import sft_arguments
 from safetensors.torch import load_file
+from training_runs import adapter, all_groups, losses, with_rows
 from transformers import TrainingArguments
 
 from proofreel import Passage, VideoSegment
-from proofreel.data_prep.dataset import read_split, sha256_of, shard_name, write_pairs
+from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
@@ -49,61 +47,14 @@ def encoder(tiny_base, small_sampling):
     return Encoder(load_processor(tiny_base), vision_layout(load_backbone(tiny_base).config), Prompt(), small_sampling)
 
 
-def losses(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [line["loss"] for line in lines if "loss" in line]
-
-
-def adapter(folder):
-    return load_file(folder / "draft" / "adapter" / "adapter_model.safetensors")
-
-
-def test_batch_eight_once_equals_batch_one_eight_times(train, eight_rows):
-    """Rows hold different numbers of claims, so a mean of means would differ."""
-    common = {"max_steps": 2, "claims_per_row": 3, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0}
-    common |= {"dataset": eight_rows}
-    once = train("once", per_device_train_batch_size=8, **common)
-    often = train("often", per_device_train_batch_size=1, gradient_accumulation_steps=8, **common)
-    for (name, a), b in zip(adapter(once).items(), adapter(often).values(), strict=True):
-        assert torch.allclose(a, b, atol=1e-5), name
-    assert losses(once) == pytest.approx(losses(often), abs=1e-4)
-
-
-def with_train_rows(colour_dataset, folder, pairs):
-    """A copy of the data set with other training rows."""
-    shutil.copytree(colour_dataset, folder)
-    shard = folder / shard_name("train")
-    write_pairs(shard, pairs)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["shards"]["train"][0]["sha256"] = sha256_of(shard)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def eight_rows(colour_dataset, tmp_path_factory):
     """A data set whose training split is eight packed rows of two or four claims."""
-    every = [p for split in ("train", "validation", "calibration", "test") for p in read_split(colour_dataset, split)]
-    groups = sorted(group_pairs(every, 100), key=len)
+    groups = all_groups(colour_dataset)
     chosen = [p for g in [*groups[:4], *groups[-4:]] for p in g]
     rows = [dataclasses.replace(p, split="train") for p in chosen]
     assert sorted({len(g) for g in group_pairs(rows, 4)}) == [2, 4]
-    return with_train_rows(colour_dataset, tmp_path_factory.mktemp("eight") / "data", rows)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("more", [{}, {"tokens_per_batch": 100_000}], ids=["rows", "tokens"])
-def test_two_processes_learn_what_one_does(train, tiny_base, eight_rows, tmp_path, more):
-    # Eight rows of two or four claims: a step is an epoch, and no rank is handed a row twice to fill up its batch.
-    common = {"max_steps": 3, "claims_per_row": 4, "max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0}
-    one = train("one", dataset=eight_rows, per_device_train_batch_size=8, **common)
-    words = sft_arguments(tiny_base, eight_rows, tmp_path / "two", per_device_train_batch_size=4, **common, **more)
-    script = [str(ROOT / "train" / "sft.py"), *words, "--ddp_backend", "gloo"]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", "29547"]
-    subprocess.run([*launcher, *script], check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    for (name, a), b in zip(adapter(one).items(), adapter(tmp_path / "two").values(), strict=True):
-        assert torch.allclose(a, b, atol=1e-5), name
-    assert losses(one) == pytest.approx(losses(tmp_path / "two"), abs=1e-4)
+    return with_rows(colour_dataset, tmp_path_factory.mktemp("eight") / "data", rows)
 
 
 def test_packing_does_not_change_what_is_learned(train, eight_rows):
@@ -154,11 +105,6 @@ def test_gradient_checkpointing_changes_memory_not_results(train):
     plain, checkpointed = train("plain", **common), train("checkpointed", gradient_checkpointing=True, **common)
     weights = [load_file(folder / "draft" / "model" / "model.safetensors") for folder in (plain, checkpointed)]
     assert all(torch.allclose(weights[0][n], weights[1][n], atol=1e-5) for n in weights[0])
-
-
-def test_same_seed_same_adapter(train):
-    first, second = adapter(train("a", max_steps=2)), adapter(train("b", max_steps=2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_what_was_trained_is_what_is_loaded(tiny_base, colour_dataset, tmp_path, monkeypatch):
@@ -248,7 +194,7 @@ def test_validate_only_names_rows_too_long_and_trains_nothing(tiny_base, colour_
 def damaged(colour_dataset, tmp_path, change):
     """A copy of the data set whose first training row is changed."""
     first, *rest = read_split(colour_dataset, "train")
-    return with_train_rows(colour_dataset, tmp_path / "data", [change(first), *rest]), first.id
+    return with_rows(colour_dataset, tmp_path / "data", [change(first), *rest]), first.id
 
 
 def test_a_video_that_vanished_since_the_build_stops_the_run_before_it_starts(train, colour_dataset, tmp_path):
