@@ -147,14 +147,16 @@ def check_settings(folder: Path, *, whole: bool = False) -> None:
 
 def check_safetensors(path: Path) -> None:
     """`DirectoryError` unless the file is in the safetensors format; its header is read, nothing is unpickled."""
-    with path.open("rb") as file:
-        start = file.read(2)
-    if start == b"PK" or start[:1] == b"\x80":
-        raise DirectoryError(f"{path}: a pickle under another name, got {start!r} as its first bytes; remove it")
     try:
         with safe_open(path, "np") as tensors:
             tensors.keys()
     except (SafetensorError, OSError) as error:
+        with path.open("rb") as file:
+            start = file.read(2)
+        if start == b"PK" or start[:1] == b"\x80":  # of torch.save and of pickle; a header's length may be the same
+            raise DirectoryError(
+                f"{path}: a pickle under another name, got {start!r} at its start; remove it"
+            ) from error
         raise DirectoryError(f"{path}: not a safetensors file, got {error}; fetch it again") from error
 
 

@@ -14,7 +14,7 @@ from proofreel.data_prep.errors import DirectoryError
 from proofreel.models.chat_template import MAX_CHARACTERS, check_chat_template
 from proofreel.models.directory import MANIFEST, SCHEMA_VERSION, fingerprint, read_directory, write_manifest
 from proofreel.models.tiny import CHAT_TEMPLATE, TEXT_CHAT_TEMPLATE
-from proofreel.models.untrusted import MAX_JSON_BYTES, check_settings
+from proofreel.models.untrusted import MAX_JSON_BYTES, check_safetensors, check_settings
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "tests" / "fixtures" / "verifier_v1_1"
@@ -97,6 +97,13 @@ def test_a_pickle_named_as_json_is_refused_unopened(copy, mark, name):
     with pytest.raises(DirectoryError, match="not valid JSON"):
         read_directory(copy)
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("length", [0x80, 0x4B50])
+def test_weights_whose_first_bytes_are_those_of_a_pickle_are_weights(tmp_path, length):
+    header = b"{}".ljust(length)
+    (tmp_path / "model.safetensors").write_bytes(length.to_bytes(8, "little") + header)
+    check_safetensors(tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize("cut", [0, 4, 100, -1])
