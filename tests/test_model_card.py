@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
@@ -72,7 +73,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def card_of(folder, config=CONFIG, data=DATA, license="mit"):
+def card_of(folder, config=CONFIG, data=DATA, license="mit") -> Any:
     return ModelCard.load(write_card(folder, "pan-verifier", config, data, license))
 
 
