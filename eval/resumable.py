@@ -58,7 +58,7 @@ def score_to(
 
     Args:
         path: Parquet file; if it is there and holds these predictions already, nothing is done.
-        verifier: who scores; without kept prefixes (`prefix_cache_gib=0`) resumed rows are equal bit for bit.
+        verifier: who scores; without kept prefixes (`prefix_cache_gib=0`), a resumed run makes the same batches.
         pairs: with ids that differ.
         source: what else the file's metadata should say (JSON values); `read_predictions` gives it back.
         rows_per_part: what an interruption may cost; a part is longer where many rows share evidence.

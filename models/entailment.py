@@ -8,7 +8,7 @@
 
 A failure is never "no" without a word. `on_error="raise"` raises it. `on_error="unsupported"` logs a warning, adds the
 reason to `failures` and gives False, NaN, or, in place of a text, `UNVERIFIED`, which both projects' readers take for
-neither yes nor no: MiRAGE warns and records None, MuRGAt records None.
+neither yes nor no: MiRAGE warns, MuRGAt records None.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class Entailment:
     ) -> str | list[str]:
         """MuRGAt's model: YES or NO to its entailment prompt, as JSON where the prompt wants that.
 
-        The claim is read from the prompt's text, the evidence from `media_path` (all files judged as `combine` says)
-        or from the prompt. `fps` has no use: the verifier has a sampling of its own.
+        The claim is read from the prompt's text, the evidence from the message's files (judged as `combine` says) or
+        from the prompt. `fps` has no use: the verifier has a sampling of its own.
 
         Raises:
             ModelInputError: a prompt that is none of its entailment prompts. ProofreelError: as `score`.
@@ -199,7 +199,7 @@ class Entailment:
     def _files(self, paths: Sequence[str | Path]) -> tuple[Evidence, ...]:
         """Evidence of media files, sound as its transcript. `MediaError` where there is none."""
         if not paths:
-            raise MediaError("evidence: the message names no file that exists, got no media_path; give the evidence")
+            raise MediaError("evidence: the message names no file, got text only; name one that exists")
         found: list[Evidence] = []
         for path in map(Path, paths):
             if path.suffix.lower() not in AUDIO:
@@ -235,4 +235,5 @@ def _content(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
         content = message["content"]
         parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
     text = "\n".join(part["text"] for part in parts if "text" in part)
-    return text, [part["media_path"] for part in parts if "media_path" in part]
+    named = (part.get("media_path", part.get(part.get("type"))) for part in parts if "text" not in part)
+    return text, [path for path in named if path is not None]
