@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -182,9 +183,8 @@ def test_a_merged_head_is_no_language_model_to_plain_transformers(tiny_base, sma
     assert stored["architectures"] == ["Qwen2_5_VLForVerdicts"]
     assert list(stored["id2label"].values()) == list(config.labels)
     # Opened as a language model it lacks an output layer, and says so; nobody gets a margin by mistake.
-    _, info = Qwen2_5_VLForConditionalGeneration.from_pretrained(
-        tmp_path / "merged" / "model", output_loading_info=True
-    )
+    language_model: Any = Qwen2_5_VLForConditionalGeneration
+    _, info = language_model.from_pretrained(tmp_path / "merged" / "model", output_loading_info=True)
     assert (info["missing_keys"], info["unexpected_keys"]) == ({"lm_head.weight"}, {"score.weight"})
     # Opened with its own class, the margin is logit supported minus the log-sum-exp of the others.
     model = Qwen2_5_VLForVerdicts.from_pretrained(tmp_path / "merged" / "model").eval()

@@ -73,7 +73,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def card_of(folder, config=CONFIG, data=DATA, license="mit") -> Any:
+def card_of(folder, config=CONFIG, data=DATA, license: str | None = "mit") -> Any:
     return ModelCard.load(write_card(folder, "pan-verifier", config, data, license))
 
 
