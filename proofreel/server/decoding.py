@@ -114,7 +114,8 @@ class MediaPool:
             future.set_result(outcome.value)
             return
         files = _files(task)
-        if len(files) == 1 and f"{_name(task)}: reader " in outcome.error:  # of several it is unknown which one it was
+        fatal = outcome.error.startswith((f"{_name(task)}: reader hung", f"{_name(task)}: reader died"))
+        if fatal and len(files) == 1:  # of several it is unknown which one it was
             self._hanging.remember(files[0], outcome.error)
         future.set_exception(MediaError(outcome.error))
 

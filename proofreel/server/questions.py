@@ -59,6 +59,8 @@ class Office:
             raise RefusedError(
                 400, f"contexts: one per claim, got {len(contexts)} for {len(claims)}; use null for none"
             )
+        for i, context in enumerate(contexts):
+            check_text(context or "", f"contexts[{i}]")
         pairs = [Pair(str(i), c, evidence, context=x) for i, (c, x) in enumerate(zip(claims, contexts, strict=True))]
         self._check(evidence)
         job = Job(tuple(pairs))
@@ -90,13 +92,22 @@ class Office:
         problems = problems_of(Pair("0", "A claim.", evidence))
         if problems:
             raise RefusedError(400, f"evidence: {'; '.join(problems)}")
-        for piece in evidence:
+        for i, piece in enumerate(evidence):
+            check_text(getattr(piece, "text", ""), f"evidence[{i}]")
             if isinstance(piece, VideoSegment) and piece.end_s is not None:
                 length_s = piece.end_s - piece.start_s
                 if length_s > self.limits.max_span_s:
                     told = f"{length_s:g} of at most {self.limits.max_span_s:g} s"
                     raise RefusedError(413, f"evidence: span is too long, got {told}; shorten it, or ask in parts")
         self.verifier.reader.check_asked(evidence)
+
+
+def check_text(text: str, where: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can say and no tokenizer can read. Claims are checked one by one."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise RefusedError(400, f"{where}: not Unicode text, got a lone surrogate; send whole characters") from None
 
 
 def as_answer(verdict: Verdict, root: MediaRoot) -> VerdictAnswer:

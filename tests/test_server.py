@@ -1,0 +1,223 @@
+"""The server: what comes over HTTP is what `Verifier.score` says, however requests arrive, and all of it is counted."""
+
+import math
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from serving import CLAIMS, SAMPLE, VERIFIER, media_root, serving, until
+
+from proofreel import Passage, Transcript, Verifier, VideoSegment
+from proofreel.client import Client
+from proofreel.server.chat import word_logprobs
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    with serving(media_root(folder / "media"), folder / "cache") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def offline():
+    return Verifier.from_pretrained(VERIFIER, device="cpu", media_root=SAMPLE.parent)
+
+
+def close(found, expected):
+    """Design tolerance of the same function by another route."""
+    assert [v.label for v in found] == [v.label for v in expected]
+    assert [v.error for v in found] == [v.error for v in expected]
+    for f, e in zip(found, expected, strict=True):
+        assert f.margin == pytest.approx(e.margin, abs=1e-4 + 1e-5 * abs(e.margin), nan_ok=True)
+        assert f.p_supported == pytest.approx(e.p_supported, abs=1e-4, nan_ok=True)
+
+
+EVIDENCE = {
+    "a segment": (VideoSegment("a.mp4", 0.0, 2.0), VideoSegment("sample.mp4", 0.0, 2.0)),
+    "to the end": (VideoSegment("day/c.mp4", 0.5), VideoSegment("sample.mp4", 0.5)),
+    "text": (Passage("Somebody chops an onion."), Passage("Somebody chops an onion.")),
+    "several": (
+        (VideoSegment("b.mp4", 0.0, 1.0), Transcript("now we chop", 0.0, 1.0)),
+        (VideoSegment("sample.mp4", 0.0, 1.0), Transcript("now we chop", 0.0, 1.0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_verdicts_are_those_of_the_verifier(server, offline, name):
+    there, here = EVIDENCE[name]
+    with Client(server.url) as client:
+        close(client.score([*CLAIMS, "", "x" * 3000], there), offline.score([*CLAIMS, "", "x" * 3000], here))
+        contexts = ["Somebody cooks.", None, *[None] * 3]
+        close(client.score(CLAIMS, there, contexts), offline.score(CLAIMS, here, contexts))
+        found = client.score(CLAIMS, there, prior=0.2, operating_point="balanced_accuracy")
+        close(found, offline.score(CLAIMS, here, prior=0.2, operating_point="balanced_accuracy"))
+
+
+def test_a_link_inside_the_root_is_the_file_it_leads_to(server):
+    with Client(server.url) as client:
+        direct, linked = (client.score(CLAIMS, VideoSegment(n, 0.0, 2.0)) for n in ("a.mp4", "inside.mp4"))
+    assert direct == linked
+
+
+def test_requests_in_any_mix_get_their_own_verdicts(server, offline):
+    spans = [(0.0, 1.0), (0.5, 1.5), (1.0, 2.0), (0.0, 2.0)]
+    expected = {span: offline.score(CLAIMS, VideoSegment("sample.mp4", *span)) for span in spans}
+    with Client(server.url) as client, ThreadPoolExecutor(16) as pool:
+
+        def ask(i):
+            span, first = spans[i % len(spans)], i % len(CLAIMS)
+            claims = CLAIMS[first:] + CLAIMS[:first]
+            return span, first, client.score(claims, VideoSegment(("a.mp4", "b.mp4")[i % 2], *span))
+
+        for span, first, found in pool.map(ask, range(64)):
+            close(found, expected[span][first:] + expected[span][:first])
+
+
+def test_requests_about_one_evidence_that_wait_are_one_pass(server):
+    with Client(server.url) as client:
+        client.score(CLAIMS, VideoSegment("a.mp4", 0.0, 1.75))
+        batches, claims = server.count("proofreel_batch_claims_count"), server.count("proofreel_batch_claims_sum")
+        with ThreadPoolExecutor(12) as pool:
+            with server.service.verifier.scorer.lock:  # the network is busy while they arrive
+                answers = [pool.submit(client.score, CLAIMS, VideoSegment("a.mp4", 0.0, 1.75)) for _ in range(12)]
+                until(lambda: server.count("proofreel_queue_claims") == 12 * len(CLAIMS))
+            found = [answer.result() for answer in answers]
+    for verdicts in found[1:]:
+        close(verdicts, found[0])
+    assert server.count("proofreel_batch_claims_sum") - claims == 12 * len(CLAIMS)
+    assert server.count("proofreel_batch_claims_count") - batches <= 2  # the one that was waited with, and the rest
+
+
+def test_the_openai_route_gives_log_probabilities_of_the_label_words(server, offline):
+    parts = [{"type": "video_url", "video_url": {"url": "a.mp4#t=0,2"}}, {"type": "text", "text": CLAIMS[0]}]
+    messages = [{"role": "system", "content": "You are helpful."}, {"role": "user", "content": parts}]
+    body = {"model": "any", "messages": messages, "logprobs": True, "top_logprobs": 2, "temperature": 0}
+    answer = httpx.post(f"{server.url}/v1/chat/completions", json=body).json()
+    (expected,) = offline.score(CLAIMS[:1], VideoSegment("sample.mp4", 0.0, 2.0))
+    (choice,) = answer["choices"]
+    (token,) = choice["logprobs"]["content"]
+    words = {w["token"]: w["logprob"] for w in token["top_logprobs"]}
+    assert choice["message"] == {"role": "assistant", "content": "yes" if expected.margin >= 0 else "no"}
+    assert words["yes"] - words["no"] == pytest.approx(expected.margin, abs=1e-3)
+    assert sum(map(math.exp, words.values())) == pytest.approx(1.0)
+    assert token["token"] == choice["message"]["content"]
+    assert answer["proofreel"]["p_supported"] == pytest.approx(expected.p_supported, abs=1e-4)
+    assert answer["proofreel"]["label"] == expected.label
+    text = [{"role": "user", "content": [{"type": "text", "text": "An onion is chopped."}, parts[1]]}]
+    answer = httpx.post(f"{server.url}/v1/chat/completions", json={"messages": text}).json()
+    (expected,) = offline.score(CLAIMS[:1], Passage("An onion is chopped."))
+    assert answer["proofreel"]["margin"] == pytest.approx(expected.margin, abs=1e-3)
+    assert answer["choices"][0]["logprobs"] is None
+
+
+@pytest.mark.parametrize("margin", [-800.0, -3.0, 0.0, 0.5, 40.0, 800.0])
+def test_the_restricted_softmax_is_that_of_two_logits(margin):
+    words = {w["token"]: w["logprob"] for w in word_logprobs(margin, "yes", "no")}
+    assert words["yes"] == pytest.approx(-math.log1p(math.exp(-margin)) if margin > -700 else margin)
+    assert words["no"] == pytest.approx(-math.log1p(math.exp(margin)) if margin < 700 else -margin)
+
+
+def test_metrics_count_requests_claims_and_failures(server):
+    def counted():
+        text = httpx.get(f"{server.url}/metrics").text
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+        return {(s.name, *sorted(s.labels.values())): s.value for s in samples}
+
+    before = counted()
+    with Client(server.url) as client:
+        client.score([*CLAIMS, ""], VideoSegment("a.mp4", 0.0, 2.0))
+    httpx.post(f"{server.url}/score", json={"claims": ["x"], "evidence": [{"kind": "video", "path": "../x.mp4"}]})
+    httpx.get(f"{server.url}/a/strange/path")
+    after = counted()
+    grown = {key: after[key] - before.get(key, 0.0) for key in after if after[key] != before.get(key, 0.0)}
+    assert grown["proofreel_requests_total", "/score", "200"] == 1
+    assert grown["proofreel_requests_total", "/score", "403"] == 1
+    assert grown["proofreel_requests_total", "404", "other"] == 1
+    assert grown["proofreel_claims_total", "scored"] == len(CLAIMS)
+    assert grown["proofreel_claims_total", "failed"] == 1
+    assert grown["proofreel_failures_total", "claim"] == 1
+    assert grown["proofreel_failures_total", "outside_media_root"] == 1
+    assert grown["proofreel_request_seconds_count", "/score"] == 2
+    assert grown["proofreel_batch_claims_sum",] == len(CLAIMS) + 1
+    assert after["proofreel_queue_claims",] == 0
+
+
+def test_health_api_description_and_models(server):
+    assert httpx.get(f"{server.url}/healthz").json() == {
+        "live": True,
+        "ready": True,
+        "draining": False,
+        "network": True,
+    }
+    described = httpx.get(f"{server.url}/openapi.json").json()
+    assert {"/score", "/attribute", "/healthz", "/metrics", "/v1/chat/completions"} <= set(described["paths"])
+    assert "VideoPiece" in described["components"]["schemas"]
+    assert httpx.get(f"{server.url}/docs").status_code == 200
+    (model,) = httpx.get(f"{server.url}/v1/models").json()["data"]
+    assert model["id"] == server.service.verifier.fingerprint
+    info = httpx.get(f"{server.url}/info").json()
+    assert info["threshold"] == server.service.verifier.decision.point().threshold
+
+
+def test_frames_are_those_the_verifier_looks_at(server):
+    found = httpx.get(f"{server.url}/frames", params={"path": "a.mp4", "start_s": 0, "end_s": 1}).json()["frames"]
+    assert [f["time_s"] for f in found] == pytest.approx([0.125, 0.375, 0.625, 0.875])
+    assert httpx.get(f"{server.url}/thumbnail", params={"path": "a.mp4"}).content[:2] == b"\xff\xd8"
+    assert httpx.get(f"{server.url}/clip", params={"path": "a.mp4"}).json()["duration_s"] == pytest.approx(2.0)
+    listed = [clip["path"] for clip in httpx.get(f"{server.url}/clips").json()["clips"]]
+    assert listed == ["a.mp4", "b.mp4", "broken.mp4", "hangs.mp4", "day/c.mp4"]
+
+
+def test_a_batch_that_fails_is_asked_one_by_one(server, monkeypatch):
+    score_pairs = server.service.verifier.score_pairs
+
+    def fragile(pairs):
+        if any(p.claim == "Break." for p in pairs):
+            raise RuntimeError("an inner secret")
+        return score_pairs(pairs)
+
+    monkeypatch.setattr(server.service.verifier, "score_pairs", fragile)
+    evidence = {"evidence": [{"kind": "video", "path": "a.mp4", "end_s": 2.0}]}
+    barrier = threading.Barrier(6)
+
+    def ask(i):
+        barrier.wait()
+        return httpx.post(f"{server.url}/score", json=evidence | {"claims": ["Break."] if i == 3 else CLAIMS})
+
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(ask, range(6)))
+    assert [a.status_code for a in answers] == [200, 200, 200, 500, 200, 200]
+    assert "an inner secret" not in answers[3].text
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+
+
+def test_attribution_says_that_it_is_not_there(server):
+    answer = httpx.post(f"{server.url}/attribute", json={})
+    assert answer.status_code in (200, 400, 501)
+    assert answer.json().get("error", {}).get("message")
+
+
+def test_help_and_import_load_neither_torch_nor_the_extra():
+    code = (
+        "import sys, proofreel, proofreel.cli\n"
+        "try: proofreel.cli.main(['serve', '--help'])\n"
+        "except SystemExit: pass\n"
+        "sys.exit(sum(n in sys.modules for n in ('torch', 'fastapi', 'uvicorn', 'httpx', 'prometheus_client')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--media-root" in done.stdout
+
+
+def test_without_the_extra_the_command_names_it():
+    code = "import sys; sys.modules['fastapi'] = None; from proofreel.cli import main; sys.exit(main(['serve', 'x']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "proofreel[serve]" in done.stderr
+    assert "fastapi" in done.stderr
