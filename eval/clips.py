@@ -72,7 +72,8 @@ def pick_clips(scored: Scored, per_kind: int = 4) -> dict[str, list[int]]:
 def _varied(rows: Sequence[int], scored: Scored, n: int) -> list[int]:
     seen: set[str] = set()
     fresh = [i for i in rows if (key := scored.predictions[i].evidence) not in seen and not seen.add(key)]
-    return [*fresh, *(i for i in rows if i not in set(fresh))][:n]
+    is_fresh = set(fresh)
+    return [*fresh, *(i for i in rows if i not in is_fresh)][:n]
 
 
 def make_clips(scored: Scored, media_root: Path | None, per_kind: int = 4) -> list[Clip]:

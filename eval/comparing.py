@@ -141,8 +141,7 @@ def compare_pair(first: Contender, second: Contender, n_draws: int = N_DRAWS) ->
         nothing = {"mcnemar": None, "delong": None, "cautions": ["No pair was scored by both: nothing is compared."]}
         return found | {"metrics": {name: {**undefined, "interval": None} for name in HEADLINE}, **nothing}
     one, other = (_rows_of(each.scored, both.pair_ids) for each in (first, second))
-    columns = [_headline(each) for each in (one, other)]
-    found["metrics"], found["cautions"] = _differences(*columns, both.groups, n_draws)
+    found["metrics"], found["cautions"] = _differences(_headline(one), _headline(other), both.groups, n_draws)
     found["mcnemar"] = dataclasses.asdict(mcnemar(right(one) == 1, right(other) == 1))
     found["delong"] = dataclasses.asdict(delong_difference(one.margins, other.margins, both.labels, both.groups))
     return found

@@ -72,7 +72,7 @@ class Scored:
         """Some of the rows, by a mask or by numbers."""
         rows = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
         columns = {name: getattr(self, name)[rows] for name in ("margins", "labels", "groups", "p_raw", "logits", "p")}
-        return dataclasses.replace(self, predictions=[self.predictions[i] for i in rows], **columns)
+        return dataclasses.replace(self, predictions=[self.predictions[i] for i in rows.tolist()], **columns)
 
 
 def apply_decision(predictions: Sequence[Prediction], decision: Decision) -> Scored:
@@ -117,7 +117,8 @@ def table_row(name: str, scored: Scored, n_draws: int = N_DRAWS, fewest_groups: 
     row |= {"ece_after_floor": floor.mean, "ece_after_floor_high": floor.high}
     row["n_groups"] = len(np.unique(used.groups))
     if row["n_groups"] < max(fewest_groups, 2):
-        found = dict.fromkeys(HEADLINE, dataclasses.replace(interval_of([], np.nan), n_groups=row["n_groups"]))
+        none = dataclasses.replace(interval_of([], np.nan), n_groups=row["n_groups"])
+        found: dict[str, Interval] = {name: none for name in HEADLINE}
         row["cautions"] = trust(found["auc"]) if fewest_groups <= 2 else []
     else:
         columns = (used.margins, used.p, used.labels, used.groups, threshold)
@@ -189,10 +190,10 @@ def worst_groups(scored: Scored, most: int = 10) -> list[dict[str, Any]]:
     p_values = np.asarray(binom.sf(wrong - 1, n, rate))
     adjusted, excess = adjusted_p(p_values), wrong - rate * n
     sums_p, sums_y = np.bincount(group, used.p), np.bincount(group, used.labels)
-    order = np.lexsort((first, -excess))[:most]
+    order = np.lexsort((first, -excess))[:most].tolist()
     return [
         {
-            "name": used.predictions[first[g]].group,
+            "name": used.predictions[int(first[g])].group,
             "n": int(n[g]),
             "n_wrong": int(wrong[g]),
             "excess_errors": float(excess[g]),

@@ -45,7 +45,7 @@ def _points(points: Sequence[Mapping[str, Any]], watermark: str) -> Table:
         default = " (default)" if point["is_default"] else ""
         rows.append(
             (
-                Cell(f"{point['name']}{default}", _chosen_for(stored)),
+                Cell(f"{point['name'].replace('_', ' ')}{default}", _chosen_for(stored)),
                 Cell(number(stored["threshold"], ".4f")),
                 Cell(number(stored["metric"]), span(stored.get("interval"))),
                 Cell(number(found["metric"]), span(between.get("metric"))),
@@ -79,7 +79,7 @@ def _chosen_for(stored: Mapping[str, Any]) -> str:
         return f"{name} {stored['target']:g}"
     if stored.get("cost_fp") is not None:
         return f"{name}, {stored['cost_fp']:g} a wrong yes, {stored['cost_fn']:g} a missed one"
-    return name
+    return "" if name == stored["name"].replace("_", " ") else name
 
 
 def _band(band: Mapping[str, Any], watermark: str) -> Table:

@@ -28,7 +28,7 @@ DRAWS = 200
 def _rows(noise: float, split: str = "test", n: int = 300, seed: int = 0, scale: float = 1.0) -> list[Prediction]:
     truth, rng = np.random.default_rng(7), np.random.default_rng(seed)
     positive, group = truth.random(n) < 0.45, truth.integers(30, size=n)
-    margins = np.float32(scale * (2.0 * positive - 1 + noise * rng.normal(size=n)))
+    margins = (scale * (2.0 * positive - 1 + noise * rng.normal(size=n))).astype(np.float32)
     return [
         Prediction(
             pair_id=f"{split}-{i}",
@@ -68,8 +68,8 @@ def test_values_and_differences_are_those_of_the_matched_rows() -> None:
     assert auc["difference"] == pytest.approx(auc["first"] - auc["second"])
     assert auc["interval"]["low"] > 0
     assert auc["p_value"] < 0.05
-    rows = [headline_rows(c.scored.margins, c.scored.p, y, c.scored.point.threshold) for c in (good, poor)]
-    again = difference_intervals(*rows, groups_of(good.scored.predictions), DRAWS)
+    one, other = (headline_rows(c.scored.margins, c.scored.p, y, c.scored.point.threshold) for c in (good, poor))
+    again = difference_intervals(one, other, groups_of(good.scored.predictions), DRAWS)
     assert auc["interval"] == dataclasses.asdict(again["auc"])
     right = [(c.scored.p >= c.scored.point.threshold) == y for c in (good, poor)]
     b, c = int(np.sum(right[0] & ~right[1])), int(np.sum(right[1] & ~right[0]))

@@ -109,6 +109,24 @@ def test_every_row_is_in_one_role_and_one_origin_failures_included(tmp_path: Pat
     assert "10 of 300 rows failed and are in no metric." in page
 
 
+def test_few_groups_are_warned_of_and_every_shown_number_says_its_convention(tmp_path: Path, calibrated: Path) -> None:
+    rows = [dataclasses.replace(row, group=f"test-v{i % 7}") for i, row in enumerate(_rows("test"))]
+    page, numbers = _report(tmp_path, rows, calibrated)
+    assert any("Only 7 groups" in text and text in page for text in numbers["remarks"])
+    text = (tmp_path / "out" / "report.md").read_text()
+    for sentence in (
+        "Plain mean of the two classes' F1.",
+        "F1 of the supported class",
+        "one class, half of the two-class",
+    ):
+        assert sentence in page.replace("&#39;", "'")
+        assert sentence in text
+    for heading in ("Every number", "Thresholds", "Worst groups", "By modality"):
+        assert f"<h2>{heading}</h2>" in page
+        assert f"## {heading}" in text
+    assert {point["name"] for point in numbers["thresholds"]} >= {"f1", "mcc"}
+
+
 def test_the_page_is_self_contained_and_escapes_claims(tmp_path: Path, calibrated: Path) -> None:
     page, _ = _report(tmp_path, _rows("test"), calibrated, "--title", "<Title> & co")
     assert re.findall(r"<(?:script|link|iframe|object|base)\b", page) == []
