@@ -31,6 +31,7 @@ from ..data_prep.rows import Label
 from .positions import PositionRule
 from .prompt import Prompt
 from .untrusted import check_safetensors, check_settings, is_plain_name, read_json
+from .windows import Windowing
 
 SCHEMA_VERSION = "1.1"
 MANIFEST = "MANIFEST.sha256"
@@ -56,16 +57,6 @@ class Requirement:
 
     versions: str
     reason: str
-
-
-@dataclass(frozen=True)
-class Windowing:
-    """How evidence longer than the verifier was trained on is cut, and one margin made of those of the windows."""
-
-    length_s: float
-    stride_s: float
-    aggregation: Literal["max", "noisy_or", "mean_top_k"] = "max"
-    top_k: int = 1
 
 
 EvidenceKind = Literal["video", "image", "transcript", "passage"]

@@ -10,10 +10,12 @@ from typing import Any, Literal
 import numpy as np
 
 from ..data_prep.errors import CalibrationError
-from ..data_prep.rows import Evidence
+from ..data_prep.rows import Evidence, VideoSegment
 from .bands import State
 from .calibration import IDENTITY, Calibration
 from .decisions import Decision, OperatingPoint
+
+Route = Literal["whole", "windows", "sources"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Verdict:
         error: why there is no verdict, else None.
         answer: by the abstain band; None on failure and where the verifier has no band.
         note: what was out of the ordinary, such as memory that ran out on the way; None nearly always.
+        route: how the evidence was asked about (see `models/parts.py`): `whole`, in `windows` or by `sources`.
+        windows: of the other routes, what was said of each part, in order; also where the verdict failed.
     """
 
     p_supported: float
@@ -35,6 +39,16 @@ class Verdict:
     error: str | None = None
     answer: State | None = None
     note: str | None = None
+    route: Route = "whole"
+    windows: tuple[JudgedWindow, ...] = ()
+
+
+@dataclass(frozen=True)
+class JudgedWindow:
+    """A window of a video, or one of several videos, and what the verifier says of it alone."""
+
+    segment: VideoSegment
+    verdict: Verdict
 
 
 @dataclass(frozen=True)

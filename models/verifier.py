@@ -18,21 +18,26 @@ import torch
 
 from ..data_prep.errors import ConfigError, ProofreelError
 from ..data_prep.frame_cache import FrameCache
-from ..data_prep.rows import Evidence, Pair
+from ..data_prep.rows import Evidence, Pair, VideoSegment
 from .asking import Asking, Progress
-from .calibration import CALIBRATION_FILE
+from .attribution import Attributed, Questions
+from .citing import CitedClaim, Sources
 from .cross_encoding import CrossEncoding
-from .decisions import Decision, read_decision
-from .directory import EvidenceKind, fingerprint
+from .decisions import Decision
+from .directory import EvidenceKind
 from .encoding import Encoder, Media
 from .entailment import Entailment
 from .heads import Readout
 from .loading import Quantization, load_parts
+from .localization import Localization, localize
+from .opening import opened
+from .parts import Divider, verdicts_in_parts, windowing_notes
 from .prefixes import PrefixCache
 from .scoring import PrefixScorer, Segment
 from .segments import SegmentReader
 from .verdicts import Judge, Ranked, Verdict, by_p, prior_notes, with_prior
 from .vision_features import VisionFeatures
+from .windows import Windowing
 
 BATCH_TOKENS = 4096
 """Most tokens of a batch of several segments: on a CPU, a long segment gains nothing from company."""
@@ -58,11 +63,13 @@ class Verifier:
         modalities: Sequence[EvidenceKind] | None = None,
         untrained_evidence: bool = False,
         notes: Sequence[str] = (),
+        windowing: Windowing | None = None,
     ) -> None:
         """Parts are taken as they are; `from_pretrained` checks them. `decision=None` is an uncalibrated draft.
 
         `modalities` are the kinds of evidence it was trained on (None: unknown): evidence of another kind is refused
-        unless `untrained_evidence`. `notes` are sentences for whoever uses its numbers.
+        unless `untrained_evidence`. `notes` are sentences for whoever uses its numbers. `windowing` is how long videos
+        are judged (None: whole).
         """
         if batch_tokens < 1:
             raise ConfigError(f"batch_tokens: must be at least 1, got {batch_tokens}; 1 scores segments one by one")
@@ -70,7 +77,7 @@ class Verifier:
         self.encoder, self.readout, self.claims_per_row = encoder, readout, claims_per_row
         self.decision, self.media_root, self.fingerprint = decision, media_root, fingerprint
         self.batch_tokens, self.notes = batch_tokens, tuple(notes)
-        self.modalities = None if modalities is None else tuple(modalities)
+        self.modalities, self.windowing = None if modalities is None else tuple(modalities), windowing
         asked = None if untrained_evidence else self.modalities
         self.scorer = PrefixScorer(model, readout, encoder.layout, encoder.pad_id, self.prefixes, claims_per_row)
         self.reader = SegmentReader(encoder, self.scorer, media_root, frame_cache, vision_features, asked)
@@ -126,29 +133,11 @@ class Verifier:
             base=base,
             adapter=adapter,
         )
-        features = None
-        if vision_cache is not None:
-            parts.model.requires_grad_(False)  # a full model is loaded as one that could still be trained
-            kept_as = "float32" if parts.config.dtype == "float32" else "bfloat16"
-            features = VisionFeatures(
-                vision_cache, parts.model, parts.encoder, media_root=media_root, frame_cache=frame_cache, dtype=kept_as
-            )
-        calibrated = adapter and (parts.directory / CALIBRATION_FILE).is_file()
         return cls(
-            parts.model,
-            parts.encoder,
-            parts.readout,
-            parts.config.claims_per_row,
-            read_decision(parts.directory) if calibrated else None,
-            media_root,
-            fingerprint(parts.directory),
-            frame_cache,
-            vision_features=features,
+            **opened(parts, adapter, media_root, frame_cache, vision_cache),
             prefix_cache_gib=prefix_cache_gib,
             batch_tokens=batch_tokens,
-            modalities=parts.config.modalities,
             untrained_evidence=untrained_evidence,
-            notes=parts.notes,
         )
 
     def score(
@@ -232,6 +221,26 @@ class Verifier:
         ranked = [Ranked(i, e, v) for i, (e, v) in enumerate(zip(evidences, verdicts, strict=True))]
         return sorted(ranked, key=lambda r: by_p(r.verdict))[:top_k]
 
+    def attribute(self, claim: str, citations: Any, sources: Sources, **options: Any) -> Attributed:
+        """Whether what a claim cites supports it, together and each alone; see `CitedClaim` and `attribute_many`."""
+        return self.attribute_many([CitedClaim(claim, citations, sources)], **options)[0]
+
+    def attribute_many(
+        self,
+        claims: Sequence[CitedClaim],
+        progress: Progress = None,
+        *,
+        prior: float | None = None,
+        operating_point: str | None = None,
+    ) -> list[Attributed]:
+        """Attribution of each claim, in order; evidence that they share is encoded once. Options: see `score_pairs`."""
+        questions = Questions(claims, self.reader)
+        return questions.answered(self._with(prior)._ask(questions.pairs, operating_point, False, progress))
+
+    def localize(self, claim: str, video: VideoSegment | str | Path, **options: Any) -> Localization:
+        """The intervals of a video in which a claim holds; options, and many claims: `models.localization.localize`."""
+        return localize(self, [claim], video, **options)[0]
+
     def supports(self, evidence: Evidence | tuple[Evidence, ...]) -> bool:
         """Whether this verifier may be asked about evidence of these kinds; no file is opened."""
         try:
@@ -252,6 +261,16 @@ class Verifier:
         other = copy.copy(self)
         other.decision = with_prior(self.decision, prior)
         other.notes = prior_notes(self.notes, other.decision.calibration)
+        return other
+
+    def with_windowing(self, windowing: Windowing | str | None) -> Verifier:
+        """The same verifier with long videos judged in windows, such as "max:8:4" (see `Windowing`); None: whole.
+
+        `notes` say so where the calibration was fitted on margins made otherwise. `ConfigError`: no such windowing.
+        """
+        other = copy.copy(self)
+        other.windowing = Windowing.parse(windowing) if isinstance(windowing, str) else windowing
+        other.notes = windowing_notes(self.notes, self.decision, other.windowing)
         return other
 
     def as_entailment(self, threshold: float | str | None = None, **policy: Any) -> Entailment:
@@ -292,4 +311,7 @@ class Verifier:
     ) -> list[Verdict]:
         self.scorer.check()
         asking = Asking(self.scorer, self.reader, self.batch_tokens, shrink_frames)
-        return asking.verdicts(pairs, Judge(self.decision, operating_point), keyed, progress)
+        judge = Judge(self.decision, operating_point)
+        if self.windowing is None:
+            return asking.verdicts(pairs, judge, keyed, progress)
+        return verdicts_in_parts(pairs, Divider(self.windowing, self.reader), asking, judge, keyed, progress)
