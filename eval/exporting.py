@@ -21,8 +21,9 @@ from ..models.merging import write_merged
 from ..models.paths import relative_base
 from ..models.requirements import requirements_of
 from ..models.verifier import Verifier
+from ..models.windows import Windowing
 from .exported_evaluation import PREDICTIONS, evaluate, score_split, write_evaluation
-from .fitted_rows import write_fitted_rows
+from .fitted_rows import FITTED_ROWS_FILE, write_fitted_rows
 from .merged_decision import compare, refit
 from .model_card import describe_data, write_card
 from .predictions import Prediction
@@ -106,12 +107,12 @@ def export(
     evaluation = evaluation or Evaluation()
     if out.exists():
         raise DirectoryError(f"{out}: already exists; choose another name or remove it")
-    _check_fitted(draft, calibration)
+    windowing = _check_fitted(draft, calibration)
     with _workplace(out) as work:
         ready = _Ready(draft, calibration)
         if merge is not None:
-            ready = _merged(draft, calibration, data, work, base, merge, device)
-        verifier = Verifier.from_pretrained(ready.draft, device=device, base=base)
+            ready = _merged(draft, calibration, windowing, data, work, base, merge, device)
+        verifier = _load(ready.draft, windowing, base, device)
         if evaluation.split is not None:
             evaluate(verifier, data, evaluation.split, ready.calibration, work / "eval")
             evaluation = Evaluation(work / "eval", work / "eval" / PREDICTIONS)
@@ -138,13 +139,26 @@ def export(
     return result
 
 
-def _check_fitted(draft: Path, calibration: Path) -> None:
-    fitted_on = read_decision(calibration).calibration.fitted_on.get("verifier_fingerprint")
+def _check_fitted(draft: Path, calibration: Path) -> Windowing | None:
+    """The windowing that the calibration's margins were made by; it is the one that is exported."""
+    fitted = read_decision(calibration).calibration
+    fitted_on = fitted.fitted_on.get("verifier_fingerprint")
     if fitted_on != fingerprint(draft):
         raise CalibrationError(
             f"{calibration}: fitted on another verifier, got fingerprint {str(fitted_on)[:12]} instead of "
             f"{fingerprint(draft)[:12]}; run eval/predict.py and eval/calibrate.py with this draft"
         )
+    windowing = None if fitted.aggregation is None else Windowing.parse(fitted.aggregation)
+    if (recorded := read_directory(draft).windowing) not in (None, windowing):
+        raise CalibrationError(
+            f"{calibration}: fitted on margins aggregated by {fitted.aggregation}, got a verifier that says "
+            f"{recorded.rule}; run eval/predict.py without --windowing, and eval/calibrate.py again"
+        )
+    return windowing
+
+
+def _load(draft: Path, windowing: Windowing | None, base: Path | None, device: str) -> Verifier:
+    return Verifier.from_pretrained(draft, device=device, base=base).with_windowing(windowing)
 
 
 @contextmanager
@@ -156,13 +170,20 @@ def _workplace(out: Path) -> Iterator[Path]:
 
 
 def _merged(
-    draft: Path, calibration: Path, data: Path, work: Path, base: Path | None, merge: Merge, device: str
+    draft: Path,
+    calibration: Path,
+    windowing: Windowing | None,
+    data: Path,
+    work: Path,
+    base: Path | None,
+    merge: Merge,
+    device: str,
 ) -> _Ready:
     """The merged draft with its calibration: the one there is where margins are the same, else one fitted again."""
     trained_dtype = read_directory(draft).dtype
     write_merged(draft, work / "merged", base, merge.dtype)
-    before = _score(draft, data, work / "before.parquet", base, device)
-    after = _score(work / "merged", data, work / "after.parquet", base, device)
+    before = _score(draft, windowing, data, work / "before.parquet", base, device)
+    after = _score(work / "merged", windowing, data, work / "after.parquet", base, device)
     found = compare(before, after, trained_dtype)
     if not found.same:
         if not merge.recalibrate:
@@ -183,8 +204,10 @@ def _merged(
     return _Ready(work / "merged", calibration, measured)
 
 
-def _score(directory: Path, data: Path, path: Path, base: Path | None, device: str) -> list[Prediction]:
-    return score_split(Verifier.from_pretrained(directory, device=device, base=base), data, "calibration", path)
+def _score(
+    directory: Path, windowing: Windowing | None, data: Path, path: Path, base: Path | None, device: str
+) -> list[Prediction]:
+    return score_split(_load(directory, windowing, base, device), data, "calibration", path)
 
 
 def _check_holds(evaluation: Evaluation, ready: _Ready) -> None:
@@ -198,26 +221,29 @@ def _check_holds(evaluation: Evaluation, ready: _Ready) -> None:
 
 def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path) -> VerifierConfig:
     """Weights, processor, configuration, decision and golden inputs. A merged draft is temporary: its files move."""
-    config = _described(read_directory(ready.draft), out, ready, verifier.encoder.layout.sees)
+    config = _described(read_directory(ready.draft), out, ready, verifier)
     move_or_copy = shutil.copy2 if ready.merged is None else shutil.move
     unwanted = shutil.ignore_patterns(MANIFEST)
     shutil.copytree(ready.draft, folder, dirs_exist_ok=True, ignore=unwanted, copy_function=move_or_copy)
     (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
     write_decision(folder, read_decision(ready.calibration))
+    if (fitted := ready.calibration / FITTED_ROWS_FILE).is_file():  # a report by this directory can prove its rows new
+        shutil.copy2(fitted, folder / FITTED_ROWS_FILE)
     write_golden(folder / "golden", verifier, read_split(data, "calibration"))
     return config
 
 
-def _described(config: VerifierConfig, out: Path, ready: _Ready, sees: bool) -> VerifierConfig:
+def _described(config: VerifierConfig, out: Path, ready: _Ready, verifier: Verifier) -> VerifierConfig:
     """The configuration as published: the base as seen from `out`, the packages it needs, what merging did."""
     path = relative_base(config.base.path, old=ready.draft, new=out)
-    needed = requirements_of(sees, config.weights == "adapter", config.quantization is not None)
+    needed = requirements_of(verifier.encoder.layout.sees, config.weights == "adapter", config.quantization is not None)
     trained = config.trained
     if ready.merged is not None:
         trained = trained | {"merged": trained["merged"] | ready.merged}
     return dataclasses.replace(
         config,
         base=dataclasses.replace(config.base, path=path),
+        windowing=verifier.windowing,
         requirements=needed | config.requirements,
         trained=trained,
     )

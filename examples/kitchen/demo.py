@@ -84,7 +84,8 @@ def make_verifier(out: Path, base: Path, clips: list[int], epochs: float | None)
     step("Export: one directory that loads in one line")
     verifier = out / "verifier"
     common = ["--verifier", run / "draft", "--calibration", out / "calibrated", "--data", data]
-    python("eval/export.py", *common, "--report", out / "report", "--out", verifier)
+    published = ["--report", out / "report", "--predictions", out / "test.parquet", "--license", "apache-2.0"]
+    python("eval/export.py", *common, *published, "--out", verifier)
     return verifier
 
 
