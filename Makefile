@@ -12,7 +12,7 @@ test: test-fast
 	$(BIN)/python -m pytest -m slow
 
 test-fast: .venv/.installed-test
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
