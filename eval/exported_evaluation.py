@@ -29,6 +29,8 @@ def score_split(verifier: Verifier, data: Path, split: str, path: Path) -> list[
         "calibrated": verifier.decision is not None,
         "control": None,
     }
+    if verifier.windowing is not None:
+        source["aggregation"] = verifier.windowing.rule
     write_predictions(path, predictions, source)
     return predictions
 

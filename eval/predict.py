@@ -50,6 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--untrained-evidence", action="store_true", help="also ask about kinds of evidence the verifier never saw"
     )
+    parser.add_argument(
+        "--windowing",
+        metavar="RULE:LENGTH_S:STRIDE_S",
+        help="judge long videos in windows, e.g. max:8:4, noisy_or:8:4, mean_top_k:8:4:3; what is calibrated on these "
+        "predictions is exported with it (default: as the verifier says)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that holds other predictions")
     args = parser.parse_args(argv)
 
@@ -76,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 batch_tokens=args.batch_tokens,
                 untrained_evidence=args.untrained_evidence,
             )
+            if args.windowing is not None:
+                verifier = verifier.with_windowing(args.windowing)
             rows = mismatch_evidence(pairs) if control == "mismatched-evidence" else pairs
             source = {
                 "manifest_sha256": sha256_of(args.data / "manifest.json"),

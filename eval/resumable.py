@@ -129,6 +129,8 @@ def _identity(verifier: Verifier, pairs: Sequence[Pair], source: dict[str, Any])
         "calibrated": verifier.decision is not None,
         "pairs_sha256": pairs_sha256(pairs),
     }
+    if verifier.windowing is not None:
+        found["aggregation"] = verifier.windowing.rule
     if verifier.notes:
         found["verifier_notes"] = list(verifier.notes)
     return json.loads(json.dumps(found))
