@@ -12,7 +12,7 @@ import torch
 from conftest import sft_arguments
 from slow_reader import read_or_hang
 from torch.utils.data import DataLoader
-from training_runs import adapter, losses, metrics, own_clips, with_rows
+from training_runs import adapter, clip_of, losses, metrics, own_clips, with_rows
 from transformers import Trainer, TrainingArguments
 
 from proofreel import Image, Pair, Passage, VideoSegment
@@ -39,13 +39,6 @@ SGD = {"max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0, "claims_per_row
 def encoder(tiny_base):
     sampling = FrameSampling(fps=4, min_frames=4, max_frames=4, min_pixels=84 * 84, max_pixels=84 * 84)
     return Encoder(load_processor(tiny_base), vision_layout(load_backbone(tiny_base).config), Prompt(), sampling)
-
-
-def clip_of(pair: Pair) -> str:
-    """The file that a row's evidence is a segment of."""
-    segment = pair.evidence[0]
-    assert isinstance(segment, VideoSegment)
-    return segment.path
 
 
 @pytest.fixture

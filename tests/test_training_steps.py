@@ -15,7 +15,7 @@ import pytest
 import torch
 from conftest import ROOT, sft_arguments
 from many_runs import one_run
-from training_runs import adapter, all_groups, losses, metrics, own_clips, with_rows
+from training_runs import adapter, all_groups, clip_of, losses, metrics, own_clips, with_rows
 
 from proofreel.data_prep.dataset import read_split
 
@@ -149,8 +149,8 @@ def test_two_processes_learn_what_one_does_with_every_objective_and_an_uneven_en
 
     # Of four clips three are gone: one process has nothing to read, and the step is that of the fourth alone.
     clips = own_clips(colour_dataset, tmp_path / "clips", 4)
-    paths = sorted({p.evidence[0].path for p in read_split(clips, "train")})
-    left = [p for p in read_split(clips, "train") if p.evidence[0].path == paths[0]]
+    paths = sorted({clip_of(p) for p in read_split(clips, "train")})
+    left = [p for p in read_split(clips, "train") if clip_of(p) == paths[0]]
     one_run(**arguments(tiny_base, with_rows(clips, tmp_path / "left", left), tmp_path / "bad-1", max_steps=1, **SGD))
     bad = {"bad_rows": "skip", "per_device_train_batch_size": 2, "max_steps": 1, "ddp_backend": "gloo"}
     runs.append(arguments(tiny_base, clips, tmp_path / "bad-2", **SGD, **bad) | {"remove": paths[1:]})
@@ -166,6 +166,6 @@ def test_two_processes_learn_what_one_does_with_every_objective_and_an_uneven_en
             for key in ("eval_auc", "eval_ap", "eval_f1", "eval_ece", "eval_loss", "eval_positive_rate"):
                 assert mine[key] == pytest.approx(theirs[key], abs=1e-5), key
     listed = [json.loads(line)["ids"] for line in (tmp_path / "bad-2" / "bad_rows.jsonl").read_text().splitlines()]
-    gone = {p.id for p in read_split(clips, "train") if p.evidence[0].path in paths[1:]}
+    gone = {p.id for p in read_split(clips, "train") if clip_of(p) in paths[1:]}
     assert sorted(i for ids in listed for i in ids) == sorted(gone)
     shutil.rmtree(tmp_path / "clips")

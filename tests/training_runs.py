@@ -58,3 +58,10 @@ def own_clips(dataset: Path, folder: Path, n_groups: int, change: Callable[[Pair
         evidence = (dataclasses.replace(piece, path=str(path)),)
         rows += [change(dataclasses.replace(p, id=f"{i}/{p.id}", split="train", evidence=evidence)) for p in group]
     return with_rows(dataset, folder / "data", rows)
+
+
+def clip_of(pair: Pair) -> str:
+    """The file that a row's evidence is a segment of."""
+    segment = pair.evidence[0]
+    assert isinstance(segment, VideoSegment)
+    return segment.path
