@@ -100,7 +100,7 @@ def read_predictions(path: str | Path) -> tuple[list[Prediction], dict[str, Any]
         table = pq.read_table(path)
     except (pa.ArrowException, OSError) as error:
         raise RowError(f"{path}: not a Parquet file, got {error}; write it again with eval/predict.py") from error
-    source = _read_source(path, table.schema.metadata or {})
+    source = read_source(path, table.schema.metadata or {})
     _check_columns(path, table.schema)
     rows = table.select(_SCHEMA.names).cast(_SCHEMA).to_pylist()
     predictions = [Prediction(**row) for row in rows]
@@ -123,7 +123,8 @@ def groups_of(predictions: Iterable[Prediction]) -> NDArray[np.str_]:
     return np.array([p.group or f"row {p.pair_id}" for p in predictions], dtype=np.str_)
 
 
-def _read_source(path: Path, metadata: dict[bytes, bytes]) -> dict[str, Any]:
+def read_source(path: Path, metadata: dict[bytes, bytes]) -> dict[str, Any]:
+    """Where predictions come from, out of a file's metadata; `RowError` for another file or version."""
     if _METADATA_KEY not in metadata:
         raise RowError(f"{path}: not a predictions file, got no such metadata; write it with eval/predict.py")
     stored = json.loads(metadata[_METADATA_KEY])

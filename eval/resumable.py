@@ -28,7 +28,7 @@ from ..data_prep.errors import RowError
 from ..data_prep.rows import Pair
 from ..models.verifier import Verifier
 from .predicting import prediction_of
-from .predictions import Prediction, _read_source, write_predictions
+from .predictions import Prediction, read_source, write_predictions
 
 ROWS_PER_PART = 1024
 SHOWN_FAILURES = 10
@@ -195,7 +195,7 @@ def _into_place(temporary: Path, path: Path) -> None:
 
 def _difference(path: Path, source: dict[str, Any]) -> str:
     """What tells a file's source from this one; empty if nothing does."""
-    found = _read_source(path, pq.read_schema(path).metadata or {}) if path.is_file() else {}
+    found = read_source(path, pq.read_schema(path).metadata or {}) if path.is_file() else {}
     keys = [key for key in {**source, **found} if found.get(key) != source.get(key)]
     return ", ".join(f"{key} {found.get(key)!r} instead of {source.get(key)!r}" for key in keys)
 
