@@ -112,6 +112,10 @@ class Client(_Asking):
         """
         return _verdicts(self.ask("POST", "/score", _question(claims, evidence, contexts, prior, operating_point)))
 
+    def attribute(self, claim: str, **given: Any) -> dict[str, Any]:
+        """The answer of `POST /attribute`; `given` are its other keys: citations, video, transcript, context, ..."""
+        return self.ask("POST", "/attribute", {"claim": claim, **given})
+
     def info(self) -> dict[str, Any]:
         """Fingerprint, threshold, sampling and limits of the server."""
         return self.ask("GET", "/info")
@@ -160,6 +164,10 @@ class AsyncClient(_Asking):
         return _verdicts(
             await self.ask("POST", "/score", _question(claims, evidence, contexts, prior, operating_point))
         )
+
+    async def attribute(self, claim: str, **given: Any) -> dict[str, Any]:
+        """As `Client.attribute`."""
+        return await self.ask("POST", "/attribute", {"claim": claim, **given})
 
     async def info(self) -> dict[str, Any]:
         """As `Client.info`."""

@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from serving import CLAIMS, media_root, serving
@@ -24,14 +25,21 @@ def server(tmp_path_factory):
         yield running
 
 
+class ScriptedServer(ThreadingHTTPServer):
+    """A server with its script, and how often it was asked."""
+
+    script: tuple[Any, ...] = ()
+    asked = 0
+
+
 class Scripted(BaseHTTPRequestHandler):
     """Answers with what the test wrote down, one after another; the last one again and again."""
 
     def do_POST(self):
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.asked += 1
-        script = self.server.script
-        status, headers, body = script[min(self.server.asked, len(script)) - 1]
+        server: Any = self.server
+        server.asked += 1
+        status, headers, body = server.script[min(server.asked, len(server.script)) - 1]
         if status is None:  # cut the connection
             self.connection.close()
             return
@@ -47,8 +55,8 @@ class Scripted(BaseHTTPRequestHandler):
 
 @contextmanager
 def scripted(*script):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Scripted) as server:
-        server.script, server.asked = script, 0
+    with ScriptedServer(("127.0.0.1", 0), Scripted) as server:
+        server.script = script
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server, f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

@@ -12,7 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving import CLAIMS, SAMPLE, VERIFIER, media_root, serving, until
 
 from proofreel import Passage, Transcript, Verifier, VideoSegment
-from proofreel.client import Client
+from proofreel.client import Client, ServerRefusedError
+from proofreel.data_prep.transcripts import Cue
+from proofreel.models.citing import Sources
 from proofreel.server.chat import word_logprobs
 
 
@@ -197,10 +199,39 @@ def test_a_batch_that_fails_is_asked_one_by_one(server, monkeypatch):
     assert httpx.get(f"{server.url}/healthz").status_code == 200
 
 
-def test_attribution_says_that_it_is_not_there(server):
-    answer = httpx.post(f"{server.url}/attribute", json={})
-    assert answer.status_code in (200, 400, 501)
-    assert answer.json().get("error", {}).get("message")
+@pytest.mark.parametrize(
+    "citations", ["(visual, 0:00-0:01; audio, 0:01; visual, 0:07)", ["(visual, 0:01)"], "(smell, 0:01)"]
+)
+def test_attribution_is_that_of_the_verifier(server, offline, citations):
+    cues = [Cue(0.0, 2.0, "now we chop the onion")]
+    expected = offline.attribute(CLAIMS[0], citations, Sources("sample.mp4", cues))
+    with Client(server.url) as client:
+        found = client.attribute(CLAIMS[0], citations=citations, video="a.mp4", transcript=[vars(c) for c in cues])
+    assert found["claim"] == expected.claim
+    assert found["is_complete"] == expected.is_complete
+    assert [c["relevant"] for c in found["citations"]] == [*expected.relevant]
+    assert [c["necessary"] for c in found["citations"]] == [*expected.necessary]
+    pairs = [(found["recall"], expected.recall)]
+    for there, here in zip(found["citations"], expected.citations, strict=True):
+        assert there["problem_kind"] == (here.problem and here.problem.kind)
+        pairs += [(there["alone"], here.alone), (there["without"], here.without)]
+    for there, here in pairs:
+        assert (there is None) == (here is None)
+        if there and here:
+            assert there["margin"] is None if here.error else there["margin"] == pytest.approx(here.margin, abs=1e-3)
+            assert there["label"] == here.label
+
+
+def test_attribution_keeps_to_the_root_and_the_limits(server):
+    with Client(server.url) as client:
+        for video, status in (("../secret.mp4", 403), ("nothing.mp4", 404), ("broken.mp4", 422)):
+            with pytest.raises(ServerRefusedError) as caught:
+                client.attribute("x", citations="(visual, 0:01)", video=video)
+            assert caught.value.status == status
+        many = [f"(visual, 0:00-0:01.{i:03})" for i in range(1, 300)]
+        with pytest.raises(ServerRefusedError) as caught:
+            client.attribute("x", citations=many, video="a.mp4")
+        assert caught.value.status == 413
 
 
 def test_help_and_import_load_neither_torch_nor_the_extra():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
@@ -260,7 +261,7 @@ def test_a_server_without_a_root_reads_no_media(tmp_path):
             client.score(CLAIMS, VideoSegment("a.mp4"))
         assert (caught.value.status, caught.value.kind) == (401, "unauthorized")
         for token in ("Open sesame", "open sesame!", "open", "öffne dich"):
-            headers = {"Authorization": f"Bearer {token}".encode()}
+            headers = [(b"Authorization", f"Bearer {token}".encode())]
             for path in ("/info", "/clips", "/metrics", "/openapi.json", "/docs", "/nowhere"):
                 refused(httpx.get(server.url + path, headers=headers), 401)
         assert httpx.get(server.url).status_code == httpx.get(f"{server.url}/healthz").status_code == 200
@@ -272,7 +273,7 @@ def test_a_server_without_a_root_reads_no_media(tmp_path):
 
 
 def test_a_full_queue_says_when_to_come_back_and_a_late_answer_is_an_error(tmp_path):
-    limits = {"queue": 8, "max_claims": 8, "timeout_s": 3.0}
+    limits: dict[str, Any] = {"queue": 8, "max_claims": 8, "timeout_s": 3.0}
     with serving(None, tmp_path / "cache", **limits) as server, ThreadPoolExecutor(2) as pool:
         body = {"claims": ["x"] * 8, "evidence": EVIDENCE}
         with server.service.verifier.scorer.lock:
@@ -378,7 +379,14 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
 
 
 def test_limits_that_cannot_work_are_refused():
-    for wrong in ({"queue": 10}, {"timeout_s": 0.0}, {"token": ""}, {"token": "ä"}, {"window_s": float("nan")}):
+    wrong_ones: list[dict[str, Any]] = [
+        {"queue": 10},
+        {"timeout_s": 0.0},
+        {"token": ""},
+        {"token": "ä"},
+        {"window_s": float("nan")},
+    ]
+    for wrong in wrong_ones:
         with pytest.raises(ConfigError):
             Settings(**wrong)
     assert "secret" not in repr(Settings("secret"))

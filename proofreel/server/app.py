@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.util import find_spec
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -17,6 +16,7 @@ from starlette.exceptions import HTTPException
 import proofreel
 from proofreel.data_prep.errors import ProofreelError
 
+from .attributing import attribute
 from .batching import Desk
 from .chat import complete
 from .decoding import HangingFiles, Library, MediaPool
@@ -27,7 +27,7 @@ from .page import page
 from .pictures import Pictures
 from .questions import Office
 from .refusals import RefusedError, as_refusal, body_of
-from .schemas import ChatRequest, ErrorAnswer, ScoreAnswer, ScoreRequest
+from .schemas import AttributeAnswer, AttributeRequest, ChatRequest, ErrorAnswer, ScoreAnswer, ScoreRequest
 from .settings import Settings
 
 log = logging.getLogger("proofreel.server")
@@ -48,7 +48,7 @@ class Service:
         self.office = Office(verifier, self.desk, root, limits)
         self.pictures = Pictures(root, library, self.pools[1])
         routes = self._routes()
-        names = frozenset(route.path for route in routes.routes if hasattr(route, "path"))
+        names = frozenset(getattr(route, "path", "") for route in routes.routes)
         self.app = Guard(routes, limits, self.measures, names)
 
     def close(self) -> None:
@@ -79,13 +79,11 @@ class Service:
             self._count([verdict.error for verdict in answer.verdicts])
             return answer
 
-        @api.post("/attribute", responses=REFUSALS, summary="Recall and precision of a claim's citations")
-        async def attribute() -> None:
-            if find_spec("proofreel.models.attribution") is None:
-                raise RefusedError(501, "attribute: not part of this version, got a request for it; use POST /score")
-            raise RefusedError(
-                501, "attribute: not served yet, got a request for it; call Verifier.attribute in Python"
-            )
+        @api.post("/attribute", responses=REFUSALS, summary="Do a claim's citations support it?")
+        async def attributed(request: AttributeRequest) -> AttributeAnswer:
+            answer = await attribute(self.office, request)
+            self._count([answer.recall.error])
+            return answer
 
         @api.post("/v1/chat/completions", responses=REFUSALS, summary="The same question in the form of OpenAI's API")
         async def chat(request: ChatRequest) -> dict[str, Any]:

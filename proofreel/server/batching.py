@@ -19,7 +19,7 @@ from proofreel.data_prep.errors import MediaError, ProofreelError
 from proofreel.data_prep.media import FileStamp, file_stamp
 from proofreel.data_prep.rows import Evidence, Image, Pair, VideoSegment, evidence_key, media_path
 
-from .decoding import Library, MediaPool, Task, prepare
+from .decoding import Library, MediaPool, Task, describe, prepare
 from .measures import Measures
 from .refusals import RefusedError
 from .settings import Settings
@@ -92,6 +92,11 @@ class Desk:
         assert self._library is not None
         reading = self._pool.submit(Task(prepare, self._library, job.evidence))
         reading.add_done_callback(lambda done: self._prepared(key, stamps, done.exception()))
+
+    def examine(self, path: str) -> Future[Any]:
+        """Open a video's header in a child; its length and size, or `MediaError`."""
+        assert self._library is not None  # else no path was found
+        return self._pool.submit(Task(describe, self._library, path))
 
     def close(self, timeout_s: float | None = None) -> None:
         """Answer what is ready, then end the thread."""

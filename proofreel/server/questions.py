@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
@@ -15,8 +17,10 @@ from proofreel.models.verdicts import Judge, Verdict, with_prior
 from .batching import Desk, Job
 from .media_root import MediaRoot
 from .refusals import RefusedError
-from .schemas import ScoreAnswer, ScoreRequest, VerdictAnswer
+from .schemas import ScoreAnswer, ScoreRequest, VerdictAnswer, WindowAnswer
 from .settings import Settings
+
+T = TypeVar("T")
 
 
 class Office:
@@ -62,18 +66,24 @@ class Office:
         for i, context in enumerate(contexts):
             check_text(context or "", f"contexts[{i}]")
         pairs = [Pair(str(i), c, evidence, context=x) for i, (c, x) in enumerate(zip(claims, contexts, strict=True))]
-        self._check(evidence)
+        return await self.ask_pairs(pairs, judge or self.judge())
+
+    async def ask_pairs(self, pairs: Sequence[Pair], judge: Judge) -> list[Verdict]:
+        """Verdicts of pairs about one evidence. Raises what `ask` raises."""
+        self._check(pairs[0].evidence)
         job = Job(tuple(pairs))
         await run_in_threadpool(self.desk.submit, job)
+        return [restated(v, judge) for v in await self.wait(job.future)]
+
+    async def wait(self, future: Future[T]) -> T:
+        """What a thread makes, within the time of one request."""
         try:
-            verdicts = await asyncio.wait_for(asyncio.wrap_future(job.future), self.limits.timeout_s)
+            return await asyncio.wait_for(asyncio.wrap_future(future), self.limits.timeout_s)
         except TimeoutError:
             told = f"none within {self.limits.timeout_s:g} s"
             raise RefusedError(
-                504, f"server: no verdicts, got {told}; try again later, or raise --timeout-s", 5
+                504, f"server: no answer, got {told}; try again later, or raise --timeout-s", 5
             ) from None
-        judge = judge or self.judge()
-        return [v if v.error else judge.verdict(v.margin, None, v.note) for v in verdicts]
 
     def judge(self, prior: float | None = None, operating_point: str | None = None) -> Judge:
         """What turns margins into labels; `CalibrationError` for what this verifier cannot be asked for."""
@@ -110,6 +120,17 @@ def check_text(text: str, where: str) -> None:
         raise RefusedError(400, f"{where}: not Unicode text, got a lone surrogate; send whole characters") from None
 
 
+def restated(verdict: Verdict, judge: Judge) -> Verdict:
+    """A verdict with the probability and label that `judge` gives its margin, as `Verifier.score` would."""
+    windows = tuple(dataclasses.replace(w, verdict=restated(w.verdict, judge)) for w in verdict.windows)
+    if verdict.error is not None:
+        return dataclasses.replace(verdict, windows=windows)
+    new = judge.verdict(verdict.margin)
+    return dataclasses.replace(
+        verdict, p_supported=new.p_supported, label=new.label, answer=new.answer, windows=windows
+    )
+
+
 def as_answer(verdict: Verdict, root: MediaRoot) -> VerdictAnswer:
     """A verdict in JSON, where NaN is null."""
     numbers = {n: None if math.isnan(x) else x for n, x in (("p", verdict.p_supported), ("m", verdict.margin))}
@@ -120,4 +141,10 @@ def as_answer(verdict: Verdict, root: MediaRoot) -> VerdictAnswer:
         answer=verdict.answer,
         error=verdict.error and root.hide(verdict.error),
         note=verdict.note,
+        route=verdict.route,
+        windows=[WindowAnswer(**_span(w.segment), verdict=as_answer(w.verdict, root)) for w in verdict.windows],
     )
+
+
+def _span(segment: VideoSegment) -> dict[str, Any]:
+    return {"path": segment.path, "start_s": segment.start_s, "end_s": segment.end_s}

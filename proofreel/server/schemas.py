@@ -69,6 +69,17 @@ class VerdictAnswer(BaseModel):
     answer: str | None = None
     error: str | None = None
     note: str | None = None
+    route: str = "whole"
+    windows: list[WindowAnswer] = []
+
+
+class WindowAnswer(BaseModel):
+    """A part of a long video, or one of several videos, and its own verdict."""
+
+    path: str
+    start_s: float
+    end_s: float | None
+    verdict: VerdictAnswer
 
 
 class ScoreAnswer(BaseModel):
@@ -79,6 +90,53 @@ class ScoreAnswer(BaseModel):
     operating_point: str | None
     threshold: float | None = Field(description="on p_supported")
     notes: list[str] = []
+
+
+class CueGiven(Strict):
+    """What is said in a span of seconds."""
+
+    start_s: Seconds
+    end_s: Seconds
+    text: str
+
+
+class AttributeRequest(Strict):
+    """A claim and what it cites. Without `citations` they stand in the claim, and are taken out of it."""
+
+    claim: str
+    citations: str | list[str] | None = Field(None, description='such as "(visual, 0:05-0:09; audio, 0:07)"')
+    video: str | None = Field(None, description="path below the media root that visual citations point into")
+    transcript: list[CueGiven] | None = Field(None, description="what audio citations point into")
+    context: str | None = None
+    prior: float | None = Field(None, gt=0, lt=1)
+    operating_point: str | None = None
+
+
+class CitationAnswer(BaseModel):
+    """One citation: what it stands for, or the problem why it was not judged; its verdicts alone and left out."""
+
+    citation: str
+    evidence: dict[str, Any] | None
+    problem: str | None
+    problem_kind: str | None
+    same_as: int | None
+    note: str | None
+    alone: VerdictAnswer | None
+    without: VerdictAnswer | None
+    relevant: bool | None
+    necessary: bool | None
+
+
+class AttributeAnswer(BaseModel):
+    """Recall is the verdict on all citations together; `is_complete` says whether it rests on every one."""
+
+    claim: str
+    recall: VerdictAnswer
+    is_complete: bool
+    citations: list[CitationAnswer]
+    fingerprint: str
+    operating_point: str | None
+    threshold: float | None
 
 
 class ErrorDetail(BaseModel):
