@@ -62,10 +62,16 @@ def make_clips(folder: Path, n: int) -> list[tuple[VideoSegment, list[str]]]:
     subprocess.run([sys.executable, "-m", "examples.kitchen.make", *words], cwd=ROOT, check=True, capture_output=True)
     found = []
     for row in json.loads((folder / "world" / "annotations.json").read_text(encoding="utf-8")):
-        claims = [f"{role} is {v}." for key in ("conceptual", "negative_conceptual") for role, v in row[key].items()]
-        claims += [f"{text[0].upper()}{text[1:]}." for text in row["contextual"] + row["negative_contextual"]]
+        facts = [*row["conceptual"].items(), *row["negative_conceptual"].items()]
+        claims = [f"{role} is {text(value)}." for role, value in facts]
+        claims += [f"{text(value).capitalize()}." for value in row["contextual"] + row["negative_contextual"]]
         found.append((VideoSegment(row["video"], row["start_s"], row["end_s"]), claims))
     return found
+
+
+def text(value: str | dict[str, str]) -> str:
+    """The words of a fact, which stand alone or with what is known of them."""
+    return value if isinstance(value, str) else value["text"]
 
 
 def draw(clips: list[tuple[VideoSegment, list[str]]], n_claims: int) -> Load:
@@ -116,9 +122,9 @@ async def ask_all(url: str, load: Load, n_clients: int) -> None:
 
 
 def metric(url: str, name: str) -> float:
-    """A sample of the server's metrics, summed over its labels."""
-    text = httpx.get(f"{url}/metrics", timeout=60).text
-    return sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (\S+)$", text, re.MULTILINE))
+    """A sample of the server's metrics, named with its labels; 0 if there is none."""
+    lines = httpx.get(f"{url}/metrics", timeout=60).text
+    return sum(float(value) for value in re.findall(rf"^{re.escape(name)} (\S+)$", lines, re.MULTILINE))
 
 
 def memory_mib(url: str) -> float:
