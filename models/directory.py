@@ -240,6 +240,10 @@ def _files_of(directory: Path) -> list[str]:
 
 
 def _is_of_the_hubs_cache(link: Path, directory: Path) -> bool:
-    """huggingface_hub keeps `snapshots/<revision>/name` as links to files in `blobs` beside `snapshots`."""
-    blobs = directory.absolute().parent.parent / "blobs"
-    return directory.absolute().parent.name == "snapshots" and link.resolve().parent == blobs.resolve()
+    """huggingface_hub keeps `snapshots/<revision>/name` as links to files in `blobs` beside `snapshots`.
+
+    A stage of a cascade lies deeper in the snapshot than a verifier that is a repository of its own.
+    """
+    blobs = link.resolve().parent
+    above = (directory.absolute(), *directory.absolute().parents)
+    return any(p.parent.name == "snapshots" and blobs == (p.parent.parent / "blobs").resolve() for p in above)
