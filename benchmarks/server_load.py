@@ -135,13 +135,13 @@ def memory_mib(url: str) -> float:
 def wrong(load: Load, root: Path) -> tuple[int, float]:
     """Claims whose verdict is not the offline one, and the largest difference of margins."""
     verifier = Verifier.from_pretrained(VERIFIER, device="cpu", media_root=root)
-    keys = sorted({(s.path, s.start_s, s.end_s, c) for s, claims in load.requests for c in claims})
-    pairs = [Pair(str(i), claim, (VideoSegment(*span),)) for i, (*span, claim) in enumerate(keys)]
+    keys = list(dict.fromkeys((segment, claim) for segment, claims in load.requests for claim in claims))
+    pairs = [Pair(str(i), claim, (segment,)) for i, (segment, claim) in enumerate(keys)]
     offline = dict(zip(keys, verifier.score_pairs(pairs), strict=True))
     n_wrong, largest = 0, 0.0
     for number, (segment, claims) in enumerate(load.requests):
         for claim, found in zip(claims, load.answers.get(number, []), strict=False):
-            expected = offline[segment.path, segment.start_s, segment.end_s, claim]
+            expected = offline[segment, claim]
             gap = abs(found.margin - expected.margin)
             largest = max(largest, gap)
             n_wrong += not (gap <= 1e-4 + 1e-5 * abs(expected.margin) and found.label == expected.label)
