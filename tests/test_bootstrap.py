@@ -289,6 +289,7 @@ def simulated(rng: np.random.Generator, n_groups: int) -> tuple[Floats, Floats, 
     return 1.5 * labels - 0.75 + 2 * rng.normal(size=n_groups)[groups] + rng.normal(size=len(groups)), labels, groups
 
 
+@pytest.mark.slow
 def test_clustered_intervals_cover_as_they_say_and_those_of_independent_rows_do_not() -> None:
     """Brier score and AUC of 300 simulated data sets against their values on very many groups."""
     rng = np.random.default_rng(0)

@@ -355,6 +355,7 @@ def test_the_command_prints_the_table_and_fails_with_status_one(ten, tmp_path, c
     assert "rejected: 1 x span is reversed or empty" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_mirage_config_builds_all_judgments(shared_data, tmp_path, monkeypatch):
     monkeypatch.setenv("MIRAGE_DATA", str(shared_data / "mirage" / "grounding_judgments"))
     config = load_config(BuildConfig, ROOT / "configs" / "mirage_grounding_build.yaml", [f"output={tmp_path}/m"])

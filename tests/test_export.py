@@ -100,6 +100,7 @@ def test_the_directory_holds_all_its_parts_and_nothing_else(exported):
     assert files - several == {
         "README.md",
         "MANIFEST.sha256",
+        "fitted_rows.json",
         "verifier_config.json",
         "calibration.json",
         "thresholds.json",

@@ -153,6 +153,7 @@ def test_a_step_of_rows_that_all_cannot_be_read_teaches_nothing(train, clips, ti
     assert len((folder / "bad_rows.jsonl").read_text().splitlines()) == len(paths)
 
 
+@pytest.mark.slow
 def test_rows_of_the_validation_split_that_cannot_be_read_are_left_out_of_its_metrics(
     train, clips, monkeypatch, tmp_path
 ):
@@ -336,6 +337,7 @@ def test_parameters_of_the_tower_are_due_when_there_are_pixels():
     assert not model["visual"].weight._post_accumulate_grad_hooks
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_says_so_and_leaves_the_last_checkpoint_whole(train, clips, monkeypatch):
     """/dev/full refuses every byte, with the error of a full disk."""
     dataset, _ = clips

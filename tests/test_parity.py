@@ -85,6 +85,7 @@ def test_a_reloaded_draft_gives_the_trainers_margins_bit_for_bit(train, colour_d
         assert [v.margin for v in zero_shot] != before
 
 
+@pytest.mark.slow
 def test_two_label_heads_start_as_the_zero_shot_next_token_verifier(train, colour_dataset):
     pairs, found = read_split(colour_dataset, "test"), {}
     for head in ("next token", "two labels"):

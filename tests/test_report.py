@@ -278,6 +278,7 @@ def test_help_imports_nothing_heavy(program: str) -> None:
     assert "usage: proofreel" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_report_needs_no_torch_and_leaves_matplotlib_as_it_was(tmp_path: Path, calibrated: Path) -> None:
     write_predictions(tmp_path / "p.parquet", _rows("test", 50), {})
     code = (

@@ -67,6 +67,7 @@ def cut_off(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     monkeypatch.setattr(Spool, "commit", counted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 4, 8, 12])
 def test_cut_off_at_any_commit_the_next_run_gives_the_same_bytes(config, tmp_path, monkeypatch, after):
     monkeypatch.setattr("proofreel.data_prep.sources._BATCH", 300)
