@@ -314,7 +314,8 @@ def test_changed_weights_are_not_answered_from_old_prefixes(tiny_base, encoder, 
 
     def asked() -> list[float]:
         kept = [v.margin for v in verifier.score(CLAIMS[:3], evidence)]
-        assert close(kept, [v.margin for v in Verifier(model, encoder, NextToken(words), 32).score(CLAIMS[:3], evidence)])
+        anew = Verifier(model, encoder, NextToken(words), 32).score(CLAIMS[:3], evidence)
+        assert close(kept, [v.margin for v in anew])
         return kept
 
     tuned = asked()
