@@ -10,39 +10,56 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from proofreel.data_prep.errors import ProofreelError
     from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
+    from proofreel.models.cascade import Cascade
+    from proofreel.models.attribution import Attributed
+    from proofreel.models.citing import CitedClaim, Sources
     from proofreel.models.cross_encoding import CrossEncoding
     from proofreel.models.entailment import Entailment
+    from proofreel.models.localization import Localization
     from proofreel.models.verdicts import Ranked, Verdict
     from proofreel.models.verifier import Verifier
+    from proofreel.models.windows import Windowing
 
 __version__ = _version("proofreel")
 
 _HOME = {
+    "Attributed": "models.attribution",
+    "Cascade": "models.cascade",
+    "CitedClaim": "models.citing",
     "CrossEncoding": "models.cross_encoding",
     "Entailment": "models.entailment",
     "Image": "data_prep.rows",
+    "Localization": "models.localization",
     "Pair": "data_prep.rows",
     "Passage": "data_prep.rows",
     "ProofreelError": "data_prep.errors",
     "Ranked": "models.verdicts",
+    "Sources": "models.citing",
     "Transcript": "data_prep.rows",
     "Verdict": "models.verdicts",
     "Verifier": "models.verifier",
     "VideoSegment": "data_prep.rows",
+    "Windowing": "models.windows",
 }
 
 __all__ = [
+    "Attributed",
+    "Cascade",
+    "CitedClaim",
     "CrossEncoding",
     "Entailment",
     "Image",
+    "Localization",
     "Pair",
     "Passage",
     "ProofreelError",
     "Ranked",
+    "Sources",
     "Transcript",
     "Verdict",
     "Verifier",
     "VideoSegment",
+    "Windowing",
 ]
 
 
