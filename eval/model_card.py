@@ -274,8 +274,10 @@ def _limits(config: VerifierConfig) -> Iterator[str]:
         )
         yield "It hears nothing: speech counts only as a transcript that is given."
     yield f"Evidence and one claim have at most {config.max_tokens:,} tokens; longer ones are refused, never cut."
-    if config.windowing is None:
+    if (windows := config.windowing) is None:
         yield "Evidence is judged whole; a segment much longer than those it was trained on is untested."
+    else:
+        yield f"A video longer than {windows.length_s:g} s is judged in windows ({windows.rule}), none seeing beyond it."
     yield "Probabilities hold for claims and evidence like those of the calibration split."
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from proofreel.data_prep.errors import ProofreelError
     from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
-    from proofreel.models.cascade import Cascade
     from proofreel.models.attribution import Attributed
+    from proofreel.models.cascade import Cascade
     from proofreel.models.citing import CitedClaim, Sources
     from proofreel.models.cross_encoding import CrossEncoding
     from proofreel.models.entailment import Entailment
