@@ -28,7 +28,7 @@ from proofreel.models.prefixes import PrefixCache
 from proofreel.models.prompt import LabelWords
 from proofreel.models.scoring import PrefixScorer, Segment
 from proofreel.models.tiny import TinySizes, save_tiny_model
-from proofreel.models.verdict import margins, verdict_loss_sum
+from proofreel.models.verdict import margins
 
 TINY = TinySizes(
     hidden=256, layers=4, heads=4, kv_heads=2, mlp=1344, vision_hidden=64, vision_depth=4, vision_mlp=256, window=56
@@ -129,7 +129,7 @@ def training_ways(model: Any, evidence: EncodedEvidence, claims: list[torch.Tens
 
     def step(found_K: torch.Tensor, first: int, k: int) -> torch.Tensor:
         some_K = labels[first : first + len(found_K)]
-        loss = verdict_loss_sum(found_K, some_K, torch.ones_like(some_K)) / k
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(found_K, some_K, reduction="sum") / k
         loss.backward()
         return loss.detach().float().cpu()
 

@@ -6,7 +6,8 @@
     ├── MediaError       (OSError)            a video, image or transcript cannot be read
     ├── ModelInputError  (ValueError)         a prompt, batch or position grid cannot be built
     ├── DirectoryError   (ValueError)         a verifier directory is damaged, foreign or too new
-    └── CalibrationError (ValueError)         a calibration or threshold cannot be fitted or applied
+    ├── CalibrationError (ValueError)         a calibration or threshold cannot be fitted or applied
+    └── RunError         (RuntimeError)       a training run cannot go on (train/faults.py)
 
 Each is also a standard-library error, so callers may catch either. Messages read
 ``<where>: <what is wrong>, got <value>; <what to do>``.

@@ -39,9 +39,7 @@ def check_chat_template(text: str, where: str) -> None:
     for node in (tree, *tree.find_all(nodes.Node)):
         if problem := _problem(node) or (_growth(node, assigned) if isinstance(node, nodes.Assign) else None):
             line = getattr(node, "lineno", 1)
-            raise DirectoryError(
-                f"{where}: line {line}: {problem}; use the checkpoint's own template"
-            )
+            raise DirectoryError(f"{where}: line {line}: {problem}; use the checkpoint's own template")
     _check_loops(tree, None, assigned, _shortened(tree, assigned), where)
 
 

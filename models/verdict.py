@@ -1,7 +1,6 @@
-"""From a packed batch to margins and to the training loss.
+"""From a packed batch to margins.
 
 A margin is the log-odds of supported at a claim's verdict position, in float32; logits exist at verdict positions only.
-For two classes the cross-entropy is the logistic loss of the margin.
 
 Shape suffixes: _B rows, _T columns of the batch, _K claims of a row, _N verdict positions, _V vocabulary or labels,
 _C classes of the readout.
@@ -13,12 +12,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (the usual name)
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ..data_prep.errors import ModelInputError
 from .heads import Readout, margin
-from .packing import IGNORED, claim_mask
+from .packing import claim_mask
 from .positions import VisionLayout
 
 VISION_KEYS = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "pixel_values", "image_grid_thw")
@@ -95,32 +93,6 @@ def _vision(batch: Mapping[str, Any]) -> dict[str, Any]:
     if features:
         return {"mm_encoder_outputs": features}
     return {k: batch[k] for k in VISION_KEYS if k in batch}
-
-
-def verdict_loss_sum(margins_BK: torch.Tensor, labels_BK: torch.Tensor, weights_BK: torch.Tensor) -> torch.Tensor:
-    """Weighted sum over claims of the two-way cross-entropy; divide by the weights of the whole optimiser step.
-
-    Args:
-        margins_BK: from `margins`.
-        labels_BK: probability of supported in [0, 1] (hard labels are 0 and 1); `IGNORED` where there is no claim.
-        weights_BK: factor of each claim.
-    """
-    real = labels_BK != IGNORED
-    losses_N = F.binary_cross_entropy_with_logits(margins_BK[real], labels_BK[real].float(), reduction="none")
-    return (losses_N * weights_BK[real]).sum()
-
-
-def label_loss_sum(logits_BKC: torch.Tensor, classes_BK: torch.Tensor, weights_BK: torch.Tensor) -> torch.Tensor:
-    """Weighted sum over claims of the cross-entropy over all labels; divide as for `verdict_loss_sum`.
-
-    Args:
-        logits_BKC: from `verdict_logits`.
-        classes_BK: index of the right label; `IGNORED` where there is no claim or no label.
-        weights_BK: factor of each claim.
-    """
-    real = classes_BK != IGNORED
-    losses_N = F.cross_entropy(logits_BKC[real], classes_BK[real], reduction="none")
-    return (losses_N * weights_BK[real]).sum()
 
 
 def check_sees(batch: Mapping[str, Any], layout: VisionLayout) -> None:

@@ -4,9 +4,11 @@ Slow and obvious on purpose; nothing outside the tests uses them.
 """
 
 import torch
+import torch.nn.functional as F  # noqa: N812 (the usual name)
 
 from proofreel.models.attention import PREFIX_SPLIT
 from proofreel.models.heads import margin
+from proofreel.models.packing import IGNORED
 from proofreel.models.verdict import VISION_KEYS
 
 
@@ -49,3 +51,15 @@ def dense_margins(model, batch, readout):
     for b, k in (batch["verdicts"] >= 0).nonzero().tolist():
         found[b, k] = margin(readout.classes(logits_BTV[b, batch["verdicts"][b, k]][None]))[0]
     return found
+
+
+def verdict_loss_sum(margins_BK, labels_BK):
+    """Sum over claims of the two-way cross-entropy."""
+    real = labels_BK != IGNORED
+    return F.binary_cross_entropy_with_logits(margins_BK[real], labels_BK[real].float(), reduction="sum")
+
+
+def label_loss_sum(logits_BKC, classes_BK):
+    """Sum over claims of the cross-entropy over all labels."""
+    real = classes_BK != IGNORED
+    return F.cross_entropy(logits_BKC[real], classes_BK[real], reduction="sum")

@@ -298,7 +298,7 @@ def test_qlora_on_the_cpu_learns_and_goes_on_after_an_evaluation(alone, rows):
     evaluated, never = alone(rows, **changes), alone(rows, **changes, eval_strategy="no")
     losses = logged(evaluated, "loss")
     assert losses == logged(never, "loss")
-    assert np.mean(losses[-3:]) < 0.6 * losses[0]
+    assert np.mean(losses[-3:]) < 0.75 * losses[0]
     assert len(logged(evaluated, "eval_auc")) == 6
     weights, others = (load_file(f / "draft" / "adapter" / "adapter_model.safetensors") for f in (evaluated, never))
     assert all(torch.equal(weights[name], others[name]) for name in weights)

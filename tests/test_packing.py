@@ -6,10 +6,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference_forward import dense_margins, plain_logits, plain_margins
+from reference_forward import dense_margins, label_loss_sum, plain_logits, plain_margins, verdict_loss_sum
 from transformers import BitsAndBytesConfig, DynamicCache
 
-from proofreel.data_prep.errors import ModelInputError
 from proofreel.data_prep.rows import Image, Passage, VideoSegment
 from proofreel.models.adapters import attach_lora
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
@@ -17,7 +16,7 @@ from proofreel.models.encoding import Encoder, Media
 from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
 from proofreel.models.packing import IGNORED, claim_mask, collate, pack, to_device
 from proofreel.models.prompt import LabelWords, Prompt
-from proofreel.models.verdict import label_loss_sum, margins, verdict_logits, verdict_loss_sum
+from proofreel.models.verdict import margins, verdict_logits
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "Location is the far end of a long grey table.", "No."]
 VIDEO = (VideoSegment("a.mp4", 0, 2),)
@@ -127,9 +126,9 @@ def gradients(model, loss):
 def loss_of(logits_BKC, labels_BK):
     """Sum of the two-way or three-way losses; labels are indices of classes."""
     if logits_BKC.shape[-1] == 3:
-        return label_loss_sum(logits_BKC, labels_BK, torch.ones_like(labels_BK))
+        return label_loss_sum(logits_BKC, labels_BK)
     supported = torch.where(labels_BK == IGNORED, IGNORED, 1 - labels_BK)
-    return verdict_loss_sum(margin(logits_BKC), supported, torch.ones_like(labels_BK))
+    return verdict_loss_sum(margin(logits_BKC), supported)
 
 
 @pytest.mark.parametrize("readout_name", READOUTS)
@@ -341,7 +340,7 @@ def test_a_row_of_padding_makes_no_nan_and_no_nan_in_gradients(tiny_base, encode
         batch["block"][1], batch["verdicts"][1] = -1, -1
     found = margins(model, batch, readout, encoder.layout)
     labels = torch.tensor([[1.0, 0.0], [IGNORED, IGNORED]])
-    grads = gradients(model, verdict_loss_sum(found, labels, torch.ones(2, 2)))
+    grads = gradients(model, verdict_loss_sum(found, labels))
     assert torch.isfinite(found[0]).all()
     assert torch.isnan(found[1]).all()
     assert grads
@@ -390,74 +389,3 @@ def test_margin_is_the_difference_of_the_two_label_logits(model, encoder, readou
     expected = float(logits[words.supported_id] - logits[words.refuted_id])
     found = margins_of(model, encoder, readout, VIDEO, make_media(8), CLAIMS[:1], together=True)
     assert abs(float(found) - expected) <= tolerance(expected)
-
-
-def test_loss_is_the_two_way_cross_entropy_of_the_label_words():
-    logits = torch.tensor([[1.5, -0.25], [0.5, 2.0]])  # (supported, refuted)
-    margins_BK = (logits[:, 0] - logits[:, 1])[None]
-    labels = torch.tensor([[1.0, 0.0, IGNORED]])
-    padded = torch.cat([margins_BK, torch.tensor([[float("nan")]])], 1)
-    expected = torch.nn.functional.cross_entropy(logits, torch.tensor([0, 1]), reduction="sum")
-    assert torch.allclose(verdict_loss_sum(padded, labels, torch.ones_like(labels)), expected)
-
-
-def test_label_loss_is_the_cross_entropy_of_the_labelled_claims():
-    logits = torch.tensor([[[1.0, 2.0, 3.0], [0.5, -1.0, 0.0], [float("nan")] * 3]])
-    classes, weights = torch.tensor([[2, 0, IGNORED]]), torch.tensor([[1.0, 0.5, 0.0]])
-    expected = -(logits[0, 0].log_softmax(0)[2] + 0.5 * logits[0, 1].log_softmax(0)[0])
-    assert torch.allclose(label_loss_sum(logits, classes, weights), expected)
-
-
-def features_of(model, batch):
-    """A batch whose pixels are replaced by what the vision tower makes of them."""
-    pixels = ("pixel_values_videos", "pixel_values")
-    with torch.no_grad():
-        video = model.model.get_video_features(
-            batch[pixels[0]], batch["video_grid_thw"], return_dict=True
-        ).pooler_output
-        image = model.model.get_image_features(
-            batch[pixels[1]], batch["image_grid_thw"], return_dict=True
-        ).pooler_output
-    rest = {k: v for k, v in batch.items() if k not in pixels}
-    return rest | {"video_features": torch.cat(video), "image_features": torch.cat(image)}
-
-
-def test_features_in_place_of_pixels_give_the_same_margins(model, encoder, readout, make_media):
-    encoded = encoder.evidence(MIXED, make_media(4, 8, images=1))
-    batch = collate([pack(encoded, [encoder.claim_ids(c) for c in CLAIMS])] * 2, encoder.pad_id)
-    with torch.no_grad():
-        fresh = margins(model, batch, readout, encoder.layout)
-        seen = margins(model, features_of(model, batch), readout, encoder.layout)
-    assert torch.equal(fresh, seen)
-
-
-def test_features_that_do_not_fit_their_placeholders_or_stand_beside_pixels_are_refused(
-    model, encoder, readout, make_media
-):
-    encoded = encoder.evidence(MIXED, make_media(4, 8, images=1))
-    batch = collate([pack(encoded, [encoder.claim_ids("No.")])], encoder.pad_id)
-    good = features_of(model, batch)
-    mixed = {k: v for k, v in good.items() if k != "image_features"} | {"pixel_values": batch["pixel_values"]}
-    for bad in (good | {"video_features": good["video_features"][1:]}, mixed):
-        with pytest.raises(ModelInputError, match=r"never be asked about pixels|pixels or features, not both"):
-            margins(model, bad, readout, encoder.layout)
-
-
-def test_features_survive_what_wrappers_do_to_arguments(model, encoder, make_media):
-    """DDP rebuilds the arguments it is given, dictionaries and all."""
-    from torch.distributed.utils import _recursive_to
-
-    from proofreel.models.verdict import _vision
-
-    encoded = encoder.evidence(MIXED, make_media(4, 8, images=1))
-    batch = features_of(model, collate([pack(encoded, [encoder.claim_ids("No.")])], encoder.pad_id))
-    (moved,) = _recursive_to(_vision(batch), torch.device("cpu"), use_side_stream_for_tensor_copies=False)
-    assert torch.equal(moved["mm_encoder_outputs"]["video"].pooler_output[0], batch["video_features"])
-
-
-@pytest.mark.parametrize("key", ["pixel_values_videos", "video_grid_thw"])
-def test_placeholders_without_pixels_are_an_error(model, encoder, readout, make_media, key):
-    batch = collate([pack(encoder.evidence(VIDEO, make_media(8)), [encoder.claim_ids("No.")])], encoder.pad_id)
-    del batch[key]
-    with pytest.raises(ModelInputError, match="never be asked about pixels"):
-        margins(model, batch, readout, encoder.layout)

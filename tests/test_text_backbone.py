@@ -16,6 +16,7 @@ from conftest import sft_arguments
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel
+from reference_forward import label_loss_sum, verdict_loss_sum
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BitsAndBytesConfig, Qwen2ForCausalLM
 
@@ -36,7 +37,7 @@ from proofreel.models.seen import Seen, SeenMedia
 from proofreel.models.segments import SegmentReader
 from proofreel.models.shapes import lora_parameters, meta_model, published_config
 from proofreel.models.tiny import TinySizes, save_tiny_text_model
-from proofreel.models.verdict import label_loss_sum, margins, verdict_logits, verdict_loss_sum
+from proofreel.models.verdict import margins, verdict_logits
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "Location is the far end of a long grey table.", "No."]
 TALK = (Transcript("She takes the red ball.\n\nThen she leaves.", 0.0, 4.5), Passage("It ends here."))
@@ -183,9 +184,9 @@ def gradients(model, loss):
 
 def loss_of(logits_BKC, labels_BK):
     if logits_BKC.shape[-1] == 3:
-        return label_loss_sum(logits_BKC, labels_BK, torch.ones_like(labels_BK))
+        return label_loss_sum(logits_BKC, labels_BK)
     supported = torch.where(labels_BK == IGNORED, IGNORED, 1 - labels_BK)
-    return verdict_loss_sum(margin(logits_BKC), supported, torch.ones_like(labels_BK))
+    return verdict_loss_sum(margin(logits_BKC), supported)
 
 
 @pytest.mark.parametrize("readout_name", READOUTS)
