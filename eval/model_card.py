@@ -277,7 +277,7 @@ def _limits(config: VerifierConfig) -> Iterator[str]:
     if (windows := config.windowing) is None:
         yield "Evidence is judged whole; a segment much longer than those it was trained on is untested."
     else:
-        yield f"A video longer than {windows.length_s:g} s is judged in windows ({windows.rule}), none seeing beyond it."
+        yield f"A video longer than {windows.length_s:g} s is judged in windows ({windows.rule}), each by itself."
     yield "Probabilities hold for claims and evidence like those of the calibration split."
 
 
