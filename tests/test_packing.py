@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from reference_forward import dense_margins, label_loss_sum, plain_logits, plain_margins, verdict_loss_sum
 from transformers import BitsAndBytesConfig, DynamicCache
 
+from proofreel.data_prep.errors import ModelInputError
 from proofreel.data_prep.rows import Image, Passage, VideoSegment
 from proofreel.models.adapters import attach_lora
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
@@ -389,3 +390,58 @@ def test_margin_is_the_difference_of_the_two_label_logits(model, encoder, readou
     expected = float(logits[words.supported_id] - logits[words.refuted_id])
     found = margins_of(model, encoder, readout, VIDEO, make_media(8), CLAIMS[:1], together=True)
     assert abs(float(found) - expected) <= tolerance(expected)
+
+
+def features_of(model, batch):
+    """A batch whose pixels are replaced by what the vision tower makes of them."""
+    pixels = ("pixel_values_videos", "pixel_values")
+    with torch.no_grad():
+        video = model.model.get_video_features(
+            batch[pixels[0]], batch["video_grid_thw"], return_dict=True
+        ).pooler_output
+        image = model.model.get_image_features(
+            batch[pixels[1]], batch["image_grid_thw"], return_dict=True
+        ).pooler_output
+    rest = {k: v for k, v in batch.items() if k not in pixels}
+    return rest | {"video_features": torch.cat(video), "image_features": torch.cat(image)}
+
+
+def test_features_in_place_of_pixels_give_the_same_margins(model, encoder, readout, make_media):
+    encoded = encoder.evidence(MIXED, make_media(4, 8, images=1))
+    batch = collate([pack(encoded, [encoder.claim_ids(c) for c in CLAIMS])] * 2, encoder.pad_id)
+    with torch.no_grad():
+        fresh = margins(model, batch, readout, encoder.layout)
+        seen = margins(model, features_of(model, batch), readout, encoder.layout)
+    assert torch.equal(fresh, seen)
+
+
+def test_features_that_do_not_fit_their_placeholders_or_stand_beside_pixels_are_refused(
+    model, encoder, readout, make_media
+):
+    encoded = encoder.evidence(MIXED, make_media(4, 8, images=1))
+    batch = collate([pack(encoded, [encoder.claim_ids("No.")])], encoder.pad_id)
+    good = features_of(model, batch)
+    mixed = {k: v for k, v in good.items() if k != "image_features"} | {"pixel_values": batch["pixel_values"]}
+    for bad in (good | {"video_features": good["video_features"][1:]}, mixed):
+        with pytest.raises(ModelInputError, match=r"never be asked about pixels|pixels or features, not both"):
+            margins(model, bad, readout, encoder.layout)
+
+
+def test_features_survive_what_wrappers_do_to_arguments(model, encoder, make_media):
+    """DDP rebuilds the arguments it is given, dictionaries and all."""
+    from torch.distributed.utils import _recursive_to
+
+    from proofreel.models.verdict import _vision
+
+    encoded = encoder.evidence(MIXED, make_media(4, 8, images=1))
+    batch = features_of(model, collate([pack(encoded, [encoder.claim_ids("No.")])], encoder.pad_id))
+    (moved,) = _recursive_to(_vision(batch), torch.device("cpu"), use_side_stream_for_tensor_copies=False)
+    assert torch.equal(moved["mm_encoder_outputs"]["video"].pooler_output[0], batch["video_features"])
+
+
+@pytest.mark.parametrize("key", ["pixel_values_videos", "video_grid_thw"])
+def test_placeholders_without_pixels_are_an_error(model, encoder, readout, make_media, key):
+    batch = collate([pack(encoder.evidence(VIDEO, make_media(8)), [encoder.claim_ids("No.")])], encoder.pad_id)
+    del batch[key]
+    with pytest.raises(ModelInputError, match="never be asked about pixels"):
+        margins(model, batch, readout, encoder.layout)
