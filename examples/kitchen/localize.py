@@ -1,11 +1,12 @@
 """Where in longer videos does a claim hold: the kitchen verifier's windows against the steps. From the repository root:
 
-python -m examples.kitchen.localize --out runs/kitchen-long                       # 20 videos of 3 to 5 steps, minutes
+python -m examples.kitchen.localize --out runs/kitchen-long                       # 20 videos of 3 to 5 steps: 3 minutes
 python -m examples.kitchen.localize --out runs/kitchen-long --windowing max:2:1 --threshold 0.8
 
 Of every video, each fact of each step is looked for, and facts that hold nowhere in it: values that no step shows, and
-phrases made of two steps. Printed are tIoU and its shares beside chance and beside naming the whole video, and the AUC
-of "holds somewhere" for each aggregation and for the video judged whole.
+phrases made of two steps. Printed are tIoU and its shares beside chance and beside naming the whole video; the AUC of
+"holds somewhere" for each aggregation and for the video judged whole; and its calibration error with the calibration of
+single clips, and with one fitted after the aggregation on videos of the calibration split.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from examples.kitchen.vocabulary import ROLES, VALUES, concept, conceptual, cont
 from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim
 from proofreel.data_prep.rows import VideoSegment
 from proofreel.data_prep.spans import Span
+from proofreel.eval.calibrating import fit_calibration
+from proofreel.eval.calibration_error import ece_event
 from proofreel.eval.localizing import localization_scores
 from proofreel.eval.metrics import roc_auc
 from proofreel.eval.temporal_overlap import GroundingScores
@@ -44,21 +47,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threshold", type=float, help="on a window's probability (default: the operating point)")
     args = parser.parse_args(argv)
     verifier = Verifier.from_pretrained(args.verifier, device="cpu", media_root=args.out)
-    videos = plan_long(args.seed, "test", args.videos)
+    found, references, whole = search(verifier, "test", args)
+    print(f"{args.videos} videos of seed {args.seed}, windows {args.windowing}")
+    print_scores(found, references)
+    print_aucs(found, references, whole, Windowing.parse(args.windowing))
+    print_calibration(found, references, *search(verifier, "calibration", args)[:2], args.windowing)
+    return 0
+
+
+def search(
+    verifier: Verifier, split: str, args: argparse.Namespace
+) -> tuple[list[Localization], list[list[Span]], list[float]]:
+    """Every claim looked for in every video, where each holds, and its margin with the video judged whole."""
     found: list[Localization] = []
     references: list[list[Span]] = []
     whole: list[float] = []
-    for video in videos:
+    for video in plan_long(args.seed, split, args.videos):
         if not (args.out / video.path).is_file():
             write_video(args.out / video.path, film(video), FPS)
         holds = facts_of(video)
         found += localize(verifier, list(holds), video.path, windowing=args.windowing, threshold=args.threshold)
         whole += [v.margin for v in verifier.score(list(holds), VideoSegment(video.path))]
         references += holds.values()
-    print(f"{len(videos)} videos, {sum(len(v.steps) for v in videos)} steps, windows {args.windowing}")
-    print_scores(found, references)
-    print_aucs(found, references, whole, Windowing.parse(args.windowing))
-    return 0
+    return found, references, whole
 
 
 def facts_of(video: Video) -> dict[str, list[Span]]:
@@ -108,6 +119,23 @@ def print_aucs(
         margins = [rule.aggregate([w.verdict.margin for w in each.windows]) for each in found]
         print(f"AUC of holding somewhere, {rule.rule:<20}{float(roc_auc(margins, somewhere)):.3f}")
     print(f"AUC of holding somewhere, {'judged whole':<20}{float(roc_auc(whole, somewhere)):.3f}")
+
+
+def print_calibration(
+    found: Sequence[Localization],
+    references: Sequence[Sequence[Span]],
+    fit_found: Sequence[Localization],
+    fit_references: Sequence[Sequence[Span]],
+    rule: str,
+) -> None:
+    """What a calibration fitted after the aggregation, on videos of the calibration split, is worth."""
+    margins, fit_margins = ([each.verdict.margin for each in some] for some in (found, fit_found))
+    labels, fit_labels = ([float(bool(spans)) for spans in some] for some in (references, fit_references))
+    groups = [each.windows[0].segment.path for each in fit_found]
+    fitted = fit_calibration(fit_margins, fit_labels, "platt", groups, aggregation=rule)
+    before = ece_event([each.verdict.p_supported for each in found], labels)
+    after = ece_event(fitted.predict(margins), labels)
+    print(f"ECE of {rule} by the calibration of single clips {before:.3f}, fitted after aggregation {after:.3f}")
 
 
 if __name__ == "__main__":
