@@ -6,6 +6,7 @@ that are asked together (`together`), or once for each (`alone`, claims that com
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,8 +52,13 @@ class Costs:
 
     def take(self, places: NDArray[np.int64]) -> Costs:
         """Of some rows only."""
-        columns = (self.prefix_tokens, self.visual_tokens, self.claim_tokens, self.evidence)
-        return Costs(*(column[places] for column in columns), self.n_language, self.n_vision)
+        return dataclasses.replace(
+            self,
+            prefix_tokens=self.prefix_tokens[places],
+            visual_tokens=self.visual_tokens[places],
+            claim_tokens=self.claim_tokens[places],
+            evidence=self.evidence[places],
+        )
 
     def total(self, asked: NDArray[np.bool_], together: bool = True) -> Spent:
         """What asking these rows costs.
@@ -92,7 +98,8 @@ def costs_of(stage: Stage, pairs: Sequence[Pair]) -> Costs:
             n_claim = 0
         columns.append((n_prefix, n_visual, n_claim, number))
     table = np.array(columns, dtype=np.int64).reshape(-1, 4)
-    return Costs(*table.T, *_parameters(stage.verifier.model))  # type: ignore[call-arg]
+    n_language, n_vision = _parameters(stage.verifier.model)
+    return Costs(table[:, 0], table[:, 1], table[:, 2], table[:, 3], n_language, n_vision)
 
 
 def _evidence_tokens(stage: Stage, evidence: tuple[Evidence, ...]) -> tuple[int, int]:

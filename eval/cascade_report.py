@@ -93,7 +93,7 @@ def compare(final: Sequence[Prediction], last: Sequence[Prediction], n_draws: in
     if not len(pairs.labels):
         return {"rows": 0, "groups": 0, "differences": {}, "ece": math.nan}
     both = [_headline(pairs.margins_2N[i], pairs.p_2N[i], pairs.labels) for i in (0, 1)]
-    found = difference_intervals(*both, pairs.groups, n_draws)
+    found = difference_intervals(both[0], both[1], pairs.groups, n_draws)
     values = [{"auc": _area(rows), "brier": _brier(rows), "nll": float(rows.loss.mean())} for rows in both]
     differences = {
         name: {"cascade": values[0][name], "last_stage": values[1][name], **_difference(values, found[name], name)}

@@ -108,6 +108,12 @@ def read_predictions(path: str | Path) -> tuple[list[Prediction], dict[str, Any]
     return predictions, source
 
 
+def with_source(table: pa.Table, source: dict[str, Any]) -> pa.Table:
+    """A table of predictions that says where they come from, as `write_predictions` stores it."""
+    stored = json.dumps({"schema": SCHEMA_VERSION, "source": source}, ensure_ascii=False)
+    return table.replace_schema_metadata({_METADATA_KEY: stored.encode()})
+
+
 def margins_of(predictions: Iterable[Prediction]) -> NDArray[np.float64]:
     """Margins, shape (n,); NaN where scoring failed."""
     return np.array([p.margin for p in predictions], dtype=np.float32).astype(np.float64)

@@ -68,11 +68,11 @@ def score_to(
     Raises:
         RowError: two pairs with one id; a file or parts of another verifier, other pairs or another source.
     """
-    path, source = Path(path), _identity(verifier, pairs, source or {})
+    path, source = Path(path), identity(verifier, pairs, source or {})
     if path.is_file() and not overwrite:
         _refuse_other(path, source)
         shutil.rmtree(_folder(path), ignore_errors=True)  # the last run ended between its last two steps
-        return _scored(path, len(pairs))
+        return scored(path, len(pairs))
     with _alone(path) as parts:
         n_found = _begin(parts, source, overwrite)
         with tqdm(total=len(pairs), initial=n_found, unit="claim", desc="scoring", disable=not progress) as bar:
@@ -81,7 +81,7 @@ def score_to(
                 rows = [prediction_of(*both) for both in zip(pairs[start:stop], verdicts, strict=True)]
                 _write(parts / _part_name(start, stop), rows, source)
         _join(parts, path, len(pairs))
-        return _scored(path, n_found)
+        return scored(path, n_found)
 
 
 def pairs_sha256(pairs: Sequence[Pair]) -> str:
@@ -117,7 +117,7 @@ def _alone(path: Path) -> Iterator[Path]:
         shutil.rmtree(parts)
 
 
-def _identity(verifier: Verifier, pairs: Sequence[Pair], source: dict[str, Any]) -> dict[str, Any]:
+def identity(verifier: Verifier, pairs: Sequence[Pair], source: dict[str, Any]) -> dict[str, Any]:
     """The source of the predictions: what must be equal for parts to belong together."""
     seen: set[str] = set()
     for pair in pairs:
@@ -141,7 +141,7 @@ def _begin(parts: Path, source: dict[str, Any], overwrite: bool) -> int:
     started = (parts / _HEAD).is_file()
     if started and not overwrite:
         _refuse_other(parts / _HEAD, source)
-    done = _done(parts) if started and not _difference(parts / _HEAD, source) else []
+    done = _done(parts) if started and not difference(parts / _HEAD, source) else []
     kept = {_LOCK, *(_part_name(*both) for both in done), *([_HEAD] if done else [])}
     for file in sorted(parts.iterdir(), reverse=True):  # the head last, as it tells what the others are
         if file.name not in kept:
@@ -174,7 +174,7 @@ def _write(path: Path, rows: Sequence[Prediction], source: dict[str, Any]) -> No
     """A whole file under its name, or none."""
     temporary = path.with_name(f".{path.name}")
     write_predictions(temporary, rows, source)
-    _into_place(temporary, path)
+    into_place(temporary, path)
 
 
 def _join(parts: Path, path: Path, n_rows: int) -> None:
@@ -184,16 +184,16 @@ def _join(parts: Path, path: Path, n_rows: int) -> None:
             writer.write_table(pq.read_table(parts / _part_name(start, stop)))
     if (found := pq.read_metadata(temporary).num_rows) != n_rows:
         raise RowError(f"{parts}: must hold {n_rows} rows, got {found}; remove the folder and score again")
-    _into_place(temporary, path)
+    into_place(temporary, path)
 
 
-def _into_place(temporary: Path, path: Path) -> None:
+def into_place(temporary: Path, path: Path) -> None:
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
 
 
-def _difference(path: Path, source: dict[str, Any]) -> str:
+def difference(path: Path, source: dict[str, Any]) -> str:
     """What tells a file's source from this one; empty if nothing does."""
     found = read_source(path, pq.read_schema(path).metadata or {}) if path.is_file() else {}
     keys = [key for key in {**source, **found} if found.get(key) != source.get(key)]
@@ -201,14 +201,14 @@ def _difference(path: Path, source: dict[str, Any]) -> str:
 
 
 def _refuse_other(path: Path, source: dict[str, Any]) -> None:
-    if difference := _difference(path, source):
+    if found := difference(path, source):
         raise RowError(
-            f"{path}: holds predictions of something else, got {difference}; write to another file, remove it, or "
+            f"{path}: holds predictions of something else, got {found}; write to another file, remove it, or "
             "pass overwrite"
         )
 
 
-def _scored(path: Path, n_found: int) -> Scored:
+def scored(path: Path, n_found: int) -> Scored:
     failures: list[tuple[str, str]] = []
     file, n_failed = pq.ParquetFile(path), 0
     for batch in file.iter_batches(columns=["pair_id", "error"]):

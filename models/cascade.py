@@ -57,6 +57,8 @@ class CascadeVerdict(Verdict):
 class Cascade:
     """Verifiers in order of their cost. Ask it with `score` or `score_pairs`."""
 
+    windowing = None  # as a whole; every stage judges long videos in its own way
+
     def __init__(
         self,
         verifiers: Sequence[Verifier],

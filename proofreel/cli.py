@@ -22,6 +22,7 @@ COMMANDS = {
     "export": ("proofreel.eval.export", "publish a verifier directory"),
     "selftest": ("proofreel.selftest", "recompute the golden margins of a verifier directory"),
     "ask": ("proofreel.ask", "ask a verifier claims about a clip"),
+    "score": ("proofreel.score", "score a file of claims (several processes: accelerate launch -m proofreel.score)"),
     "serve": ("proofreel.serve", "answer over HTTP, with a page for people (extra: proofreel[serve])"),
 }
 

@@ -103,7 +103,7 @@ def test_a_run_cut_off_around_any_rename_goes_on_to_the_same_rows(verifier, whol
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(resumable, "_into_place", cut)
+        patch.setattr(resumable, "into_place", cut)
         with pytest.raises(Killed):
             run(path, verifier)
     assert path.exists() == (step == STEPS - 1 and not before)

@@ -1,0 +1,191 @@
+"""Score a file of claims with a verifier or a cascade: one row in, one row out, in order.
+
+proofreel score checkpoints/kitchen-verifier --claims claims.jsonl --media videos/ --out scored.parquet
+proofreel score hub/verifier --claims generations.json --media videos/ --transcripts subtitles/ --out scored.parquet
+accelerate launch --num_processes 8 -m proofreel.score DIR --claims claims.parquet --media videos/ --out scored.parquet
+accelerate launch --config_file configs/accelerate_machines.yaml proofreel/score.py DIR --claims ... (a shared disk)
+
+Stopped at any moment and started again with the same words, by as many processes as you like, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proofreel.data_prep.claim_files import ClaimFile
+
+SHOWN = 20  # bad rows and failures that are printed; all are in files
+FORMATS = ["pairs", "rows", "chat", "murgat", "mirage"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read, score, write, and say what was bad; exit status 1 where nothing could be scored, or --strict forbids it."""
+    args = _parser().parse_args(argv)
+    first = int(os.environ.get("RANK", 0)) == 0
+
+    from proofreel.data_prep.errors import ProofreelError
+
+    try:
+        claims = _claims(args)
+        if first:
+            _list_rejected(args.out, claims)
+        if claims.rejected and (args.strict or not claims.pairs):
+            reason = "--strict allows none" if args.strict else "no row is left"
+            print(f"error: {args.claims}: {len(claims.rejected)} bad rows; {reason}", file=sys.stderr)
+            return 1
+        found = _scored(args, claims)
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if found is not None:
+        before = f", {found.n_found} of them scored before" if found.n_found else ""
+        print(
+            f"wrote {args.out}: {found.n_rows} rows, {found.n_failed} failed{before}; {len(claims.rejected)} bad rows"
+        )
+        for pair_id, reason in found.failures[:SHOWN]:
+            print(f"  {pair_id}: {reason}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="proofreel score", description=__doc__, formatter_class=form)
+    parser.add_argument("directory", help="verifier or cascade directory, or hub id")
+    parser.add_argument(
+        "--claims", type=Path, required=True, help=".jsonl, .json, .csv, .parquet or a folder of tables"
+    )
+    parser.add_argument("--media", type=Path, help="folder that relative paths of videos and images start from")
+    parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
+    parser.add_argument("--format", choices=FORMATS, help="of the claims; default: told by the first record")
+    parser.add_argument("--transcripts", type=Path, help="folder or JSON of transcripts, for MuRGAt's audio citations")
+    parser.add_argument("--jointly", action="store_true", help="MiRAGE: all cited videos of a sentence as one evidence")
+    parser.add_argument("--strict", action="store_true", help="stop before scoring if any row is bad")
+    parser.add_argument("--prior", type=float, help="share of supported claims where the answers are used")
+    parser.add_argument("--operating-point", help="name of the threshold that labels; default: the shipped default")
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="of the weights; default: as trained"
+    )
+    parser.add_argument("--device", help="cpu, cuda, ...; default: a GPU if there is one, of several one per process")
+    parser.add_argument("--revision", help="commit, tag or branch of a hub id")
+    parser.add_argument("--base", type=Path, help="base checkpoint, if not where the directory says")
+    parser.add_argument("--frame-cache", type=Path, help="folder that keeps decoded frames; decoders have a deadline")
+    parser.add_argument("--batch-tokens", type=int, default=4096, help="most tokens of several segments in one forward")
+    parser.add_argument("--rows-per-block", type=int, default=256, help="what an interruption may cost each process")
+    parser.add_argument(
+        "--untrained-evidence", action="store_true", help="also ask about kinds of evidence the verifier never saw"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace a file that holds something else")
+    parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    return parser
+
+
+def _claims(args: argparse.Namespace) -> ClaimFile:
+    from proofreel.data_prep.claim_files import format_of, read_claims
+    from proofreel.data_prep.errors import MediaError, RowError
+
+    if args.media is not None and not args.media.is_dir():
+        raise MediaError(f"{args.media}: no such folder, got nothing under --media; check the path")
+    if not args.claims.exists():
+        raise RowError(f"{args.claims}: no such file, got nothing to read; check the path given with --claims")
+    format = args.format or format_of(args.claims)
+    wordings = _wordings(args) if format == "chat" else ()
+    return read_claims(args.claims, format, transcripts=args.transcripts, jointly=args.jointly, wordings=wordings)
+
+
+def _wordings(args: argparse.Namespace) -> tuple[Any, ...]:
+    """The words of the verifier's own prompt: chat rows exported for it may have them."""
+    import dataclasses
+
+    from proofreel.data_prep.export_rows import Wording
+    from proofreel.models.cascade_directory import is_cascade, read_cascade, stage_folder
+    from proofreel.models.directory import read_directory
+    from proofreel.models.hub import find_verifier
+
+    folder = find_verifier(args.directory, args.revision)
+    if is_cascade(folder):
+        folder = stage_folder(folder, read_cascade(folder)[0].stages[-1])
+    return (Wording(**dataclasses.asdict(read_directory(folder).prompt)),)
+
+
+def _list_rejected(out: Path, claims: ClaimFile) -> None:
+    """Print the first bad rows, and write all of them beside the output."""
+    listed = out.with_name(f"{out.stem}.rejected.jsonl")
+    listed.unlink(missing_ok=True)
+    if claims.unused:
+        print(f"note: columns that mean nothing here: {', '.join(claims.unused)}", file=sys.stderr)
+    if not claims.rejected:
+        return
+    for each in claims.rejected[:SHOWN]:
+        print(f"bad row: {each}", file=sys.stderr)
+    print(f"{len(claims.rejected)} bad rows are left out, all in {listed}", file=sys.stderr)
+    rows = [{"file": r.file, "line": r.line, "id": r.id, "kind": r.kind, "reason": r.reason} for r in claims.rejected]
+    listed.parent.mkdir(parents=True, exist_ok=True)
+    listed.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+
+
+def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
+    from proofreel.eval.bulk import Share, score_in_bulk
+
+    share = Share(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+    verifier = _opened(args)
+    verifier = verifier if args.prior is None else verifier.with_prior(args.prior)
+    for note in verifier.notes if share.rank == 0 else ():
+        print(f"note: {note}", file=sys.stderr)
+    return score_in_bulk(
+        args.out,
+        verifier,
+        claims.pairs,
+        {"claims": args.claims.name, "format": claims.format, "rejected": len(claims.rejected)},
+        share=share,
+        operating_point=args.operating_point,
+        rows_per_block=args.rows_per_block,
+        progress=not args.quiet,
+        overwrite=args.overwrite,
+        tell=lambda text: print(text, file=sys.stderr),
+    )
+
+
+def _opened(args: argparse.Namespace) -> Any:
+    """The verifier or cascade, on this process's own device."""
+    from proofreel.data_prep.frame_cache import FrameCache
+    from proofreel.models.cascade import Cascade
+    from proofreel.models.cascade_directory import is_cascade
+    from proofreel.models.hub import find_verifier
+    from proofreel.models.verifier import Verifier
+
+    folder = find_verifier(args.directory, args.revision)
+    options: dict[str, Any] = {} if args.base is None else {"base": args.base}
+    return (Cascade if is_cascade(folder) else Verifier).from_pretrained(
+        folder,
+        device=args.device or _device(),
+        dtype=args.dtype,
+        media_root=args.media,
+        frame_cache=FrameCache(args.frame_cache) if args.frame_cache else None,
+        prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
+        batch_tokens=args.batch_tokens,
+        untrained_evidence=args.untrained_evidence,
+        **options,
+    )
+
+
+def _device() -> str | None:
+    """Of one process, any; of several on a machine, one each, as the launcher numbers them."""
+    import torch
+
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("true", "1"):
+        return "cpu"
+    local = os.environ.get("LOCAL_RANK")
+    if local is None or not torch.cuda.is_available():
+        return None
+    return f"cuda:{int(local) % torch.cuda.device_count()}"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
