@@ -41,9 +41,10 @@ def pair_of_chat(value: Mapping[str, Any], name: str, wordings: Sequence[Wording
     media = {kind: _files(value, kind) for kind in ("video", "image")}
     for wording in wordings:
         # Qwen's reader knows no system turn: its words open the user's.
-        text = user if system else user.removeprefix(f"{wording.system}\n")
-        found = _parsed(text, wording, media)
-        if found is not None and wording.user_text(found) == text:
+        text = user if system or not wording.system else user.removeprefix(f"{wording.system}\n")
+        for found in _parsed(text, wording, media):
+            if wording.user_text(found) != text:
+                continue
             given = value.get("id")
             return dataclasses.replace(
                 found,
@@ -85,18 +86,18 @@ def _files(value: Mapping[str, Any], kind: str) -> list[str]:
     return files
 
 
-def _parsed(text: str, wording: Wording, media: Mapping[str, list[str]]) -> Pair | None:
-    """The pair a user's turn seems to ask about, if all media have their place in it."""
+def _parsed(text: str, wording: Wording, media: Mapping[str, list[str]]) -> Iterator[Pair]:
+    """Pairs that a user's turn may ask about, in which all media have their place."""
     opening, _, closing = wording.claim.partition("{claim}")
-    at = text.rfind("\n" + opening) + 1
-    if not (text.startswith(opening, at) and text.endswith(closing)):
-        return None
-    claim = text[at + len(opening) : len(text) - len(closing)]
-    given = {kind: iter(files) for kind, files in media.items()}
-    evidence, context = _before_claim(text[:at], wording, given)
-    if not evidence or any(next(files, None) is not None for files in given.values()):
-        return None
-    return Pair("", claim, evidence, context=context)
+    for before in ("\n", wording.context.partition("{context}")[2]):  # a context may end on the claim's own line
+        at = text.rfind(before + opening)
+        at = 0 if at < 0 else at + len(before)
+        if not (text.startswith(opening, at) and text.endswith(closing)):
+            continue
+        given = {kind: iter(files) for kind, files in media.items()}
+        evidence, context = _before_claim(text[:at], wording, given)
+        if evidence and all(next(files, None) is None for files in given.values()):
+            yield Pair("", text[at + len(opening) : len(text) - len(closing)], evidence, context=context)
 
 
 def _before_claim(

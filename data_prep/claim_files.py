@@ -10,6 +10,7 @@ which need no options:
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -163,11 +164,13 @@ def _columns(path: Path) -> tuple[table.Options, tuple[str, ...]]:
 
 def _numbered(items: Iterator[Row | Rejected], have_ids: bool) -> Iterator[Row | Rejected]:
     """Rows without an id are called by their line: two that say the same are two rows."""
+    seen: Counter[str] = Counter()
     for item in items:
         if isinstance(item, Row) and (not have_ids or item.pair.id.startswith("table/")):
-            yield dataclasses.replace(
-                item, pair=dataclasses.replace(item.pair, id=f"{Path(item.file).name}:{item.line}")
-            )
+            name = f"{Path(item.file).name}:{item.line}"
+            seen[name] += 1  # a JSON list may be one line
+            name += f"#{seen[name]}" if seen[name] > 1 else ""
+            yield dataclasses.replace(item, pair=dataclasses.replace(item.pair, id=name))
         else:
             yield item
 

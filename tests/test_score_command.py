@@ -1,0 +1,304 @@
+"""proofreel score: rows in, the same rows out, in order; killed, shared out among processes, or at once: the same."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from deciding_verifiers import decision, maker
+from numbered_clips import encode
+
+from proofreel import cli, score
+from proofreel.data_prep.dataset import write_pairs
+from proofreel.data_prep.errors import RowError
+from proofreel.data_prep.rows import Pair, Passage, Transcript, VideoSegment, evidence_key
+from proofreel.eval import bulk
+from proofreel.eval.bulk import Share, blocks_of, score_in_bulk
+from proofreel.eval.predictions import read_predictions
+from proofreel.models.verifier import Verifier
+
+ROOT = Path(__file__).resolve().parent.parent
+FIXTURE = Path(__file__).parent / "fixtures" / "verifier_v1_1"
+PAIRS = [  # evidence comes back later in the file: rows that share it do not stand together
+    Pair(f"r{i}", f"Object {i} is red ball.", (Passage(f"Ball {i % 9} is red."),), label="supported", group="g")
+    for i in range(40)
+]
+PAIRS[7] = Pair("r7", "Object is red ball.", (VideoSegment("gone.mp4", 0, 1),))
+
+
+def test_blocks_hold_every_row_once_and_whole_evidences():
+    for size in (1, 4, 7, 1000):
+        blocks = blocks_of(PAIRS, size)
+        assert sorted(i for block in blocks for i in block) == list(range(40))
+        assert all(len(block) >= size for block in blocks[:-1])
+        keys = [{evidence_key(PAIRS[i].evidence) for i in block} for block in blocks]
+        assert sum(map(len, keys)) == len(set().union(*keys)) == 10
+    assert blocks_of([], 4) == [[]]
+
+
+@pytest.fixture(scope="module")
+def verifier(tiny_base, small_sampling, tmp_path_factory) -> Verifier:
+    make = maker(tiny_base, small_sampling, tmp_path_factory.mktemp("media"))
+    return make(decision=decision(), fingerprint="one", prefix_cache_gib=0)
+
+
+def run(path: Path, verifier: Any, pairs: Any = PAIRS, **options: Any) -> Any:
+    return score_in_bulk(path, verifier, pairs, {"a": 1}, rows_per_block=8, progress=False, **options)
+
+
+@pytest.fixture(scope="module")
+def whole(verifier, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "deep" / "scored.parquet"
+    found = run(path, verifier)
+    assert (found.n_rows, found.n_failed, found.n_found) == (40, 1, 0)
+    assert [p.name for p in path.parent.iterdir()] == ["scored.parquet"]
+    return path
+
+
+def assert_same(path: Path, other: Path) -> None:
+    found, expected = pq.read_table(path), pq.read_table(other)
+    numbers = ("margin", "p_supported")
+    assert found.drop_columns(list(numbers)).equals(expected.drop_columns(list(numbers)), check_metadata=True)
+    m, n = (t["margin"].to_numpy() for t in (found, expected))
+    assert np.allclose(m, n, rtol=1e-5, atol=1e-4, equal_nan=True)
+
+
+def test_rows_are_those_asked_about_in_order_with_the_verifiers_own_verdicts(whole, verifier):
+    table = pq.read_table(whole).to_pylist()
+    assert [r["pair_id"] for r in table] == [p.id for p in PAIRS]
+    for row, verdict in zip(table, verifier.score_pairs(PAIRS), strict=True):
+        assert (row["verdict"], row["answer"]) == (verdict.label, verdict.answer) or verdict.label is None
+        assert (row["error"] is None) == (verdict.error is None)
+        if verdict.error is None:
+            assert abs(row["margin"] - verdict.margin) <= 1e-4 + 1e-5 * abs(verdict.margin)
+    assert (table[7]["verdict"], table[7]["answer"]) == (None, None)
+    rows, source = read_predictions(whole)  # what reports and calibrations read
+    assert len(rows) == 40
+    assert source["operating_point"] == "balanced"
+
+
+@pytest.mark.parametrize("world", [2, 3, 9])
+def test_several_processes_give_the_file_of_one_whoever_comes_first(verifier, whole, tmp_path, world):
+    path = tmp_path / "scored.parquet"
+    for rank in range(world - 1, -1, -1):
+        assert (run(path, verifier, share=Share(rank, world)) is None) == (rank > 0)
+    assert_same(path, whole)
+    assert all(run(path, verifier, share=Share(rank, world)) is None for rank in range(1, world))
+    assert [p.name for p in tmp_path.iterdir()] == ["scored.parquet"]
+
+
+def test_a_run_is_taken_up_by_any_number_of_processes(verifier, whole, tmp_path, monkeypatch):
+    path, asked = tmp_path / "scored.parquet", []
+    run(path, verifier, share=Share(1, 3))
+    n_done = len(list((tmp_path / "scored.parquet.blocks").glob("block-*.parquet")))
+    assert n_done == 2
+    ask = Verifier.score_pairs
+    monkeypatch.setattr(Verifier, "score_pairs", lambda s, p, **k: asked.extend(p) or ask(s, p, **k))
+    found = run(path, verifier)
+    assert found.n_found + len(asked) == 40
+    assert found.n_found >= 8
+    assert_same(path, whole)
+    assert run(path, verifier).n_found == 40
+
+
+def test_blocks_of_something_else_are_refused_or_replaced(verifier, whole, tmp_path):
+    path = tmp_path / "scored.parquet"
+    other = verifier.with_prior(0.1)
+    run(path, other, share=Share(1, 2))
+    with pytest.raises(RowError, match="something else"):
+        run(path, verifier)
+    run(path, verifier, overwrite=True)
+    assert_same(path, whole)
+    for changed in ({"verifier": other}, {"pairs": PAIRS[1:]}, {"operating_point": "strict"}):
+        with pytest.raises(RowError, match="something else"):
+            run(path, **({"verifier": verifier} | changed))
+    assert run(path, verifier, PAIRS[:9], overwrite=True).n_rows == 9
+    assert run(tmp_path / "none.parquet", verifier, []).n_rows == 0
+    assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
+
+
+def test_the_first_process_waits_and_says_for_whom(verifier, whole, tmp_path, monkeypatch):
+    path, told = tmp_path / "scored.parquet", []
+    monkeypatch.setattr(bulk, "_TELL_EVERY_S", -1.0)
+
+    def tell(text: str) -> None:
+        told.append(text)
+        run(path, verifier, share=Share(1, 2))
+
+    assert run(path, verifier, share=Share(0, 2), tell=tell).n_rows == 40
+    assert "waiting for" in told[0]
+    assert_same(path, whole)
+
+
+# ---- the command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Two clips, and claims about their spans, in no order, two of them bad."""
+    folder = tmp_path_factory.mktemp("score")
+    (folder / "videos").mkdir()
+    for name in ("a.mp4", "b.mp4"):
+        encode(folder / "videos" / name, n_frames=75)
+    rows: list[Any] = [
+        {"claim": f"Object {i} is red ball.", "video": f"{'ab'[i % 2]}.mp4", "start_s": i % 3 / 2, "end_s": 1.0 + i % 3}
+        for i in range(24)
+    ]
+    rows[5], rows[9] = {"claim": "", "video": "a.mp4"}, {"claim": "Gone.", "video": "gone.mp4"}
+    text = (
+        "".join(json.dumps(row) + "\n" for row in rows[:20])
+        + "{cut\n"
+        + "".join(json.dumps(r) + "\n" for r in rows[20:])
+    )
+    (folder / "claims.jsonl").write_text(text)
+    return folder
+
+
+def words(folder: Path, out: Path, *more: str) -> list[str]:
+    given = ["--claims", str(folder / "claims.jsonl"), "--media", str(folder / "videos"), "--out", str(out)]
+    return [str(FIXTURE), *given, "--device", "cpu", "--rows-per-block", "4", "--quiet", *more]
+
+
+@pytest.fixture(scope="module")
+def scored(folder) -> Path:
+    out = folder / "scored.parquet"
+    assert score.main(words(folder, out)) == 0
+    return out
+
+
+def test_the_command_scores_good_rows_and_lists_bad_ones(folder, scored, tmp_path, capsys):
+    rows = pq.read_table(scored).to_pylist()
+    assert [r["pair_id"] for r in rows] == [f"claims.jsonl:{n}" for n in range(1, 26) if n not in (6, 21)]
+    assert sum(r["error"] is not None for r in rows) == 1
+    listed = [json.loads(line) for line in (folder / "scored.rejected.jsonl").read_text().splitlines()]
+    assert [(r["file"], r["line"]) for r in listed] == [(str(folder / "claims.jsonl"), n) for n in (6, 21)]
+    found = Verifier.from_pretrained(FIXTURE, device="cpu", media_root=folder / "videos").score(
+        ["Object 0 is red ball."], VideoSegment("a.mp4", 0.0, 1.0)
+    )
+    assert rows[0]["margin"] == pytest.approx(found[0].margin, abs=1e-4)
+    assert score.main(words(folder, scored)) == 0
+    said = capsys.readouterr()
+    assert "23 rows, 1 failed, 23 of them scored before; 2 bad rows" in said.out
+    assert f"bad row: {folder / 'claims.jsonl'}:6: " in said.err
+    assert "gone.mp4" in said.out
+    assert score.main(words(folder, tmp_path / "strict.parquet", "--strict")) == 1
+    assert not (tmp_path / "strict.parquet").exists()
+
+
+def test_prior_and_operating_point_shift_and_label(folder, scored, tmp_path, capsys):
+    out = tmp_path / "prior.parquet"
+    assert score.main(words(folder, out, "--prior", "0.1", "--operating-point", "nothing")) == 1
+    assert "operating point" in capsys.readouterr().err
+    assert score.main(words(folder, out, "--prior", "0.1")) == 0
+    plain, shifted = (pq.read_table(p).to_pylist() for p in (scored, out))
+    pairs = [(a, b) for a, b in zip(plain, shifted, strict=True) if a["error"] is None]
+    assert all(a["p_supported"] != b["p_supported"] for a, b in pairs)
+    assert all(abs(a["margin"] - b["margin"]) < 1e-4 for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"--claims": "none.jsonl"}, "no such file"),
+        ({"--media": "none"}, "no such folder"),
+        ({0: "none/there"}, "none/there"),
+    ],
+)
+def test_what_is_not_there_is_said_in_one_line(folder, tmp_path, capsys, change, reason):
+    given: Any = words(folder, tmp_path / "x.parquet")
+    for name, value in change.items():
+        given[name if name == 0 else given.index(name) + 1] = value
+    assert score.main(given) == 1
+    assert reason in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_help_is_listed_and_loads_no_torch():
+    assert "score" in cli.COMMANDS
+    code = (
+        "import sys, proofreel.cli\n"
+        "try: proofreel.cli.main(['score', '--help'])\n"
+        "except SystemExit as e: sys.exit(e.code or ('torch' in sys.modules) * 3)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--operating-point" in done.stdout
+
+
+def test_a_cascade_and_chat_rows_are_scored_by_the_same_command(folder, tmp_path):
+    from proofreel.data_prep.export_rows import Wording, media_columns, text_columns
+    from proofreel.models.calibration import IDENTITY, Calibration
+    from proofreel.models.cascade import Cascade
+    from proofreel.models.cascade_plan import Band, Plan, View
+
+    loaded = Verifier.from_pretrained(FIXTURE, device="cpu", media_root=folder / "videos")
+    assert loaded.decision is not None
+    identity = Calibration("none", 1.0, 0.0, n=9, n_groups=9, positive_rate=0.5)
+    plan = Plan((IDENTITY, IDENTITY), (Band(0.2, 0.8),), dataclasses.replace(loaded.decision, calibration=identity))
+    cascade = Cascade([loaded, loaded], views=[View(max_frames=2), View()], plan=plan)
+    directory = cascade.save_pretrained(tmp_path / "cascade-dir", [FIXTURE, FIXTURE])
+    pairs = [Pair(f"{i}", f"Object {i} is red ball.", (VideoSegment("a.mp4"),), label="supported") for i in range(4)]
+    chat = tmp_path / "chat.jsonl"
+    wording = Wording(**dataclasses.asdict(loaded.encoder.prompt))
+    rows = [text_columns(p, "qwen", wording, False) | media_columns(["a.mp4"], [], "qwen", 1, 0) for p in pairs]
+    chat.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    given = words(folder, tmp_path / "out.parquet", "--strict")
+    given[0], given[2] = str(directory), str(chat)
+    assert score.main(given) == 0
+    found = pq.read_table(tmp_path / "out.parquet").to_pylist()
+    assert [r["label"] for r in found] == ["supported"] * 4
+    expected = cascade.score_pairs(pairs)
+    assert [r["margin"] for r in found] == pytest.approx([v.margin for v in expected], abs=1e-3)
+
+
+def launch(*command: str, **environment: str) -> subprocess.Popen:
+    values = os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"} | environment
+    return subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, env=values, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+@pytest.mark.slow
+def test_a_run_killed_in_the_middle_goes_on_to_the_same_file(folder, scored, tmp_path):
+    out = tmp_path / "scored.parquet"
+    command = ["-m", "proofreel.score", *words(folder, out)]
+    process, deadline = launch(*command), time.monotonic() + 120
+    blocks = tmp_path / "scored.parquet.blocks"
+    while process.poll() is None and time.monotonic() < deadline and not list(blocks.glob("block-*.parquet")):
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if not out.exists():  # else it was quicker than us
+        assert list(blocks.glob("block-*.parquet"))
+    done = launch(*command)
+    said, _ = done.communicate(timeout=300)
+    assert done.returncode == 0, said
+    assert "of them scored before" in said
+    assert_same(out, scored)
+
+
+@pytest.mark.slow
+def test_two_processes_under_accelerate_give_the_rows_order_and_margins_of_one(folder, scored, tmp_path):
+    out = tmp_path / "scored.parquet"
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1", "--num_processes", "2"]
+    launcher += ["--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port", "0", "--module"]
+    process = launch(*launcher, "proofreel.score", *words(folder, out), CUDA_VISIBLE_DEVICES="")
+    said, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, said
+    assert said.count("wrote ") == 1
+    assert_same(out, scored)
+
+
+def test_pairs_of_text_alone_need_no_media(tmp_path):
+    pairs = [Pair("a", "It is red.", (Transcript("All is red."),)), Pair("b", "It is red.", (Passage("Blue."),))]
+    write_pairs(tmp_path / "claims.parquet", pairs)
+    given = [str(FIXTURE), "--claims", str(tmp_path / "claims.parquet"), "--out", str(tmp_path / "o.parquet")]
+    assert score.main([*given, "--untrained-evidence", "--quiet", "--device", "cpu"]) == 0
+    assert read_predictions(tmp_path / "o.parquet")[0][1].error is None
