@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from ..data_prep.rows import Evidence, Image, Pair, VideoSegment, evidence_key
 from ..models.cascade_stages import Stage
 from ..models.parts import Divider
 
+Unit = Literal["flops", "tokens", "visual_tokens"]
 Counts = NDArray[np.int64]
 _PIXEL_PATCHES = 4  # patches that the vision tower computes for each token it gives
 

@@ -136,7 +136,12 @@ def markdown(numbers: Mapping[str, Any], title: str = "Cascade") -> str:
     for way, shares in numbers["share_of_last_stage_alone"].items():
         cells = (f"{shares[what]:.1%}" for what in ("tokens", "visual_tokens", "flops"))
         lines.append(f"| {names[way]} | {' | '.join(cells)} |")
+    if dearer := [n for w, n in names.items() if numbers["share_of_last_stage_alone"][w]["flops"] > 1]:
+        lines += ["", f"**Costs more than it saves** where claims are {' or '.join(dearer)}."]
     lines += [f"\n{what}: {value:.1f} s" for what, value in numbers["seconds"].items()]
+    if (fitted := numbers["fitted"]) is not None:
+        together = "together" if fitted["together"] else "one by one"
+        lines += ["", f"Fitted to {fitted['target']}, counting {fitted['unit']} of claims {together}."]
     compared = numbers["compared"]
     about = f"{compared['rows']} rows of {compared['groups']} groups, paired, 95% intervals clustered by group."
     lines += ["", "## Cost", "", about, ""]

@@ -29,7 +29,7 @@ from ..models.calibration import IDENTITY, Calibration, Method, sigmoid
 from ..models.cascade_plan import NOBODY, Band, Plan, reached
 from ..models.cascade_stages import Stage
 from .calibrating import cross_fitted_logits, fit_calibration, fit_decision, grouped_folds
-from .cascade_costs import Costs
+from .cascade_costs import Costs, Unit
 from .metrics import Floats, roc_auc
 from .predictions import Prediction, groups_of, labels_of, read_predictions
 from .resumable import score_to
@@ -45,7 +45,7 @@ class Candidate:
     Attributes:
         risk: at most this chance of being wrong, and a stage answers; -1: only the last one ever answers.
         auc: of cross-fitted probabilities.
-        cost: operations, as a share of those of the last stage alone; above 1, the others cost more than they save.
+        cost: as a share of that of the last stage alone; above 1, the others cost more than they save.
         answered: share of all rows that each stage answered.
     """
 
@@ -107,6 +107,8 @@ def fit_cascade(
     method: Method = "platt",
     objective: str | Sequence[str] = "f1",
     *,
+    unit: Unit = "flops",
+    together: bool = True,
     abstain: tuple[BandObjective, float] | None = None,
     fitted_on: dict[str, Any] | None = None,
     where: str = "cascade",
@@ -118,6 +120,8 @@ def fit_cascade(
         costs: per stage (`cascade_costs.costs_of`), of these rows.
         target: `auc_loss:X` or `cost:X`, see above.
         method: of every stage's calibration. Platt's two numbers are fitted well by the few rows that reach the end.
+        unit: what costs are counted in; pictures are nearly all that long videos cost, and little of short ones.
+        together: claims about one evidence come together, and it is read once; or one by one.
         objective, abstain: as for `calibrating.fit_decision`, on the cascade's probabilities.
         fitted_on: stored with the cascade's decision.
 
@@ -131,10 +135,11 @@ def fit_cascade(
     trials = {risk: trial for risk in _risks(rows) if (trial := _tried(rows, risk)) is not None}
     if -1.0 not in trials:
         raise CalibrationError(f"{where}: the last stage cannot be calibrated, got {len(used)} rows; label more")
-    candidates = tuple(_candidate(rows, risk, trial, costs) for risk, trial in trials.items())
+    candidates = tuple(_candidate(rows, risk, trial, costs, (unit, together)) for risk, trial in trials.items())
     chosen = _chosen(candidates, target, where)
     trial = trials[chosen.risk]
-    described = dataclasses.asdict(chosen) | {"target": target, "answered": list(chosen.answered)}
+    described = dataclasses.asdict(chosen) | {"answered": list(chosen.answered)}
+    described |= {"target": target, "unit": unit, "together": together}
     about = (fitted_on or {"split": "calibration"}) | {"cascade": described}
     final = [
         dataclasses.replace(row, margin=float(margin), p_supported=float(sigmoid(margin)), error=None)
@@ -232,12 +237,16 @@ def _both_classes_outside(labels: Floats, folds: NDArray[np.int64]) -> bool:
     return len(outside) > 1 and all(np.sum(y == 1) >= 2 <= np.sum(y == 0) for y in outside)
 
 
-def _candidate(rows: _Rows, risk: float, trial: _Trial, costs: Sequence[Costs]) -> Candidate:
+def _candidate(
+    rows: _Rows, risk: float, trial: _Trial, costs: Sequence[Costs], counted: tuple[Unit, bool]
+) -> Candidate:
+    unit, together = counted
     answered = ~np.isnan(trial.margins_N)
     auc = float(roc_auc(trial.margins_N[answered], rows.labels[answered]))
     shares = tuple(float(np.mean(trial.stage_N == stage)) for stage in range(len(costs)))
-    spent = sum(cost.total(reached(trial.stage_N, stage)).flops for stage, cost in enumerate(costs))
-    alone = costs[-1].total(np.ones(len(rows.labels), dtype=bool)).flops
+    asked = [reached(trial.stage_N, stage) for stage in range(len(costs))]
+    spent = sum(getattr(cost.total(a, together), unit) for cost, a in zip(costs, asked, strict=True))
+    alone = getattr(costs[-1].total(np.ones(len(rows.labels), dtype=bool), together), unit)
     return Candidate(risk, auc, spent / alone if alone else 0.0, shares)
 
 
