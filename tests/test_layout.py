@@ -101,7 +101,9 @@ def test_import_and_help_load_no_torch():
     assert "calibrate" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["build", "predict", "calibrate", "report", "export", "selftest", "ask"])
+@pytest.mark.parametrize(
+    "command", ["build", "predict", "calibrate", "report", "export", "selftest", "ask", "score", "serve"]
+)
 def test_every_command_explains_itself_without_torch(command):
     code = (
         "import sys, proofreel.cli\n"

@@ -70,6 +70,7 @@ def run(
 
     checkpoint = start_run(arguments, training, model_config, nli)
     dtype = torch_dtype(model_config, config.dtype)
+    set_seed(training.seed)  # planning drew adapters, too
     model = load_model(arguments, model_config, base, dtype, readout, words)
     _main_print(training, plan)
     if (loaded := trainable_line(trainable_summary(model))) not in plan:
