@@ -1,8 +1,11 @@
 """Laws of attribution, on the kitchen verifier and real clips; MuRGAt's numbers of a response worked by hand."""
 
+# pyright: reportOptionalMemberAccess=false
+
 import itertools
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -244,7 +247,7 @@ def cite(alone, place, same_as=None):
     return JudgedCitation(CITED, VideoSegment("a.mp4", float(place)), same_as=same_as, alone=alone, without=NO)
 
 
-def out_of_reach(kind="beyond_end"):
+def out_of_reach(kind: Any = "beyond_end"):
     return JudgedCitation(CITED, problem=Problem(kind, "beyond the end"))
 
 

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,21 +51,21 @@ def _predictions(n_groups: int = 20, per_group: int = 6, split: str = "calibrati
 
 @pytest.mark.parametrize("slope", [0.1, 0.5, 1.0, 4.0])
 def test_temperature_recovers_a_planted_slope(slope: float) -> None:
-    fitted = calibrating.fit_calibration(*_drawn(1, 20_000, slope), method="temperature")
+    fitted: Any = calibrating.fit_calibration(*_drawn(1, 20_000, slope), method="temperature")
     assert_allclose(fitted.slope, slope, rtol=0.06)
     assert not fitted.at_bound
 
 
 @pytest.mark.parametrize(("slope", "intercept"), [(0.3, -2.0), (1.0, 0.0), (2.0, 1.5)])
 def test_platt_recovers_a_planted_slope_and_intercept(slope: float, intercept: float) -> None:
-    fitted = calibrating.fit_calibration(*_drawn(2, 20_000, slope, intercept), method="platt")
+    fitted: Any = calibrating.fit_calibration(*_drawn(2, 20_000, slope, intercept), method="platt")
     assert_allclose([fitted.slope, fitted.intercept], [slope, intercept], rtol=0.08, atol=0.08)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_temperature_is_the_best_of_a_fine_grid_and_agrees_with_scikit_learn(seed: int) -> None:
     margins, labels = _drawn(seed, 80, 0.4)
-    fitted = calibrating.fit_calibration(margins, labels, "temperature")
+    fitted: Any = calibrating.fit_calibration(margins, labels, "temperature")
     best = metrics.nll(fitted.logits(margins), labels)
     grid = np.exp(np.linspace(-10, 10, 4001))
     assert best <= min(metrics.nll(slope * margins, labels) for slope in grid)
@@ -77,7 +78,7 @@ def test_temperature_is_the_best_of_a_fine_grid_and_agrees_with_scikit_learn(see
 def test_platt_agrees_with_scikit_learn(seed: int, shift: float) -> None:
     margins, labels = _drawn(seed, 80, 0.4, -1.0)
     margins = margins + shift
-    fitted = calibrating.fit_calibration(margins, labels, "platt")
+    fitted: Any = calibrating.fit_calibration(margins, labels, "platt")
     reference = _SigmoidCalibration().fit(margins, labels)
     assert_allclose(fitted.predict(margins), reference.predict(margins), atol=2e-5)
 
@@ -100,20 +101,20 @@ def test_perfectly_separated_rows_flag_the_temperature_and_auto_stays_finite() -
 @pytest.mark.parametrize("method", ["temperature", "platt"])
 def test_margins_that_rank_the_wrong_way_are_flagged_and_flattened_not_reversed(method) -> None:
     margins, labels = _drawn(4, 300, -1.0, 0.0)
-    fitted = calibrating.fit_calibration(margins, labels, method)
+    fitted: Any = calibrating.fit_calibration(margins, labels, method)
     assert fitted.at_bound
     assert fitted.slope > 0
     assert_allclose(fitted.predict(margins), np.mean(labels) if method == "platt" else 0.5, atol=0.01)
 
 
 def test_equal_margins_give_the_positive_rate() -> None:
-    fitted = calibrating.fit_calibration(np.full(400, 5.0), np.arange(400) % 4 == 0, "platt")
+    fitted: Any = calibrating.fit_calibration(np.full(400, 5.0), np.arange(400) % 4 == 0, "platt")
     assert_allclose(fitted.predict(5.0), 0.25, atol=0.005)
 
 
 @pytest.mark.parametrize(("slope", "intercept"), [(1.0, 0.0), (0.2, 0.0), (0.5, -1.5)])
 def test_auto_comes_close_to_the_truth_whichever_method_it_takes(slope: float, intercept: float) -> None:
-    fitted = calibrating.fit_calibration(*_drawn(5, 2_000, slope, intercept))
+    fitted: Any = calibrating.fit_calibration(*_drawn(5, 2_000, slope, intercept))
     some = np.array([-2.0, 0.0, 2.0])
     assert_allclose(fitted.predict(some), sigmoid(slope * some + intercept), atol=0.03)
     assert fitted.method == "platt" or intercept == 0

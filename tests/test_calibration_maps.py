@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ def _drawn(seed: int, n: int, decimals: int | None = None) -> tuple[np.ndarray, 
     return margins, labels
 
 
-def _fit(method, margins, labels, weights=None):
+def _fit(method, margins, labels, weights=None) -> Any:
     weights = np.ones(len(margins)) if weights is None else np.asarray(weights, dtype=float)
     return fit_map(method, np.asarray(margins, dtype=float), np.asarray(labels, dtype=float), weights)[0]
 

@@ -1,6 +1,7 @@
 """The method is chosen by the rule, on groups held out; the estimator is the same in scikit-learn's form."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -117,7 +118,8 @@ def test_the_clustered_standard_error_is_that_of_group_sums() -> None:
 @pytest.mark.parametrize("method", ["platt", "isotonic", "auto"])
 def test_the_estimator_is_the_calibration_in_scikit_learns_form(method) -> None:
     margins, labels = _drawn(15, 300, 0.5)
-    estimator = clone(Calibrator(method)).fit(margins, labels, groups=np.arange(300) // 3)
+    estimator: Any = clone(Calibrator(method))
+    estimator.fit(margins, labels, groups=np.arange(300) // 3)
     calibration = calibrating.fit_calibration(margins, labels, method, np.arange(300) // 3)
     assert estimator.calibration_ == calibration
     p = estimator.predict_proba(margins)
@@ -136,7 +138,7 @@ def test_an_unfitted_estimator_says_so() -> None:
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
-def test_the_estimator_agrees_with_scikit_learns_calibrated_classifier(method: str) -> None:
+def test_the_estimator_agrees_with_scikit_learns_calibrated_classifier(method: Any) -> None:
     rng = np.random.default_rng(16)
     x = rng.normal(size=(600, 3))
     labels = (rng.random(600) < sigmoid(x @ [1.0, 2.0, 0.0])).astype(int)

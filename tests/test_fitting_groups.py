@@ -1,6 +1,7 @@
 """Corrections per group are shrunk as stated and left out where rows are few; weights and aggregation are honoured."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def _two_roles(n: int, n_small: int = 60) -> tuple[np.ndarray, np.ndarray, np.nd
 
 def test_corrections_recover_a_planted_shift_and_leave_what_has_too_few_rows() -> None:
     margins, labels, keys = _two_roles(20_000)
-    fitted = calibrating.fit_calibration(margins, labels, "platt", keys=keys, per_group=PerGroup("role"))
+    fitted: Any = calibrating.fit_calibration(margins, labels, "platt", keys=keys, per_group=PerGroup("role"))
     assert fitted.by_group is not None
     assert set(fitted.by_group.corrections) == {"a", "b"}
     assert "fewer than 100" in fitted.by_group.left["few"]
@@ -49,11 +50,11 @@ def test_corrections_recover_a_planted_shift_and_leave_what_has_too_few_rows() -
 @pytest.mark.parametrize("n", [100, 1_000, 10_000])
 def test_a_correction_lies_between_the_overall_map_and_the_groups_own_fit(n: int) -> None:
     margins, labels, keys = _two_roles(n)
-    fitted = calibrating.fit_calibration(margins, labels, "platt", keys=keys, per_group=PerGroup("role"))
+    fitted: Any = calibrating.fit_calibration(margins, labels, "platt", keys=keys, per_group=PerGroup("role"))
     overall = fitted.logits(margins)
     for value in ("a", "b"):
         chosen = keys == value
-        own = calibrating.fit_calibration(overall[chosen], labels[chosen], "platt")
+        own: Any = calibrating.fit_calibration(overall[chosen], labels[chosen], "platt")
         c = fitted.by_group.corrections[value]
         assert c.weight == n / (n + 100)
         assert c.slope == pytest.approx(own.slope**c.weight)
@@ -77,7 +78,7 @@ def test_weights_must_be_weights(weights) -> None:
 
 
 def test_weights_count_towards_the_positive_rate() -> None:
-    fitted = calibrating.fit_calibration([0.0, 1, 2, 3], [0, 0, 1, 1], "platt", sample_weight=[1, 1, 1, 5])
+    fitted: Any = calibrating.fit_calibration([0.0, 1, 2, 3], [0, 0, 1, 1], "platt", sample_weight=[1, 1, 1, 5])
     assert fitted.positive_rate == 6 / 8
 
 

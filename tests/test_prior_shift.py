@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +83,7 @@ def test_em_finds_a_planted_rate_and_the_maximum_of_the_likelihood(rate: float) 
     assert found.converged
     assert found.n == 20_000
     assert_allclose(found.prior, rate, atol=0.015)
-    bounded = minimize_scalar(
+    bounded: Any = minimize_scalar(
         lambda r: -np.sum(np.log(r * p / 0.5 + (1 - r) * (1 - p) / 0.5)),
         bounds=(1e-9, 1 - 1e-9),
         method="bounded",

@@ -1,6 +1,7 @@
 """Statements hold question and answer; rewriting never loses an answer unnoticed; options are only cleaned."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -85,7 +86,7 @@ def test_a_model_that_does_not_answer_is_named_as_the_reason_and_the_template_st
     def complete(messages: object):
         raise LanguageModelError("endpoint is down, got 503; wait")
 
-    def read(path, options, rewrite, fall_back):
+    def read(path, options, rewrite, fall_back) -> Any:
         yield from statements(ASKED, rewrite, fall_back)
 
     def told(fall_back: bool) -> list:

@@ -1,5 +1,7 @@
 """A windowing stated once, when predicting, reaches calibration, directory and verdicts; mixtures are refused."""
 
+# pyright: reportOptionalMemberAccess=false
+
 import json
 import shutil
 
