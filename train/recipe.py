@@ -53,7 +53,6 @@ def run(
         RowError: rows that cannot be trained on, all of them listed, before any weight is loaded.
     """
     check_engine(training, arguments.vision_cache)
-    set_seed(training.seed)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
     pairs = {split: _read(arguments, split) for split in splits}
@@ -70,7 +69,7 @@ def run(
 
     checkpoint = start_run(arguments, training, model_config, nli)
     dtype = torch_dtype(model_config, config.dtype)
-    set_seed(training.seed)  # planning drew adapters, too
+    set_seed(training.seed)  # here, because planning draws adapters as well
     model = load_model(arguments, model_config, base, dtype, readout, words)
     _main_print(training, plan)
     if (loaded := trainable_line(trainable_summary(model))) not in plan:
