@@ -1,5 +1,7 @@
 """Laws of localisation and of its scores, and that the kitchen verifier finds steps in real clips."""
 
+# pyright: reportArgumentType=false
+
 import dataclasses
 import itertools
 import math

@@ -19,7 +19,7 @@ from training_runs import adapter, all_groups, clip_of, losses, metrics, own_cli
 
 from proofreel.data_prep.dataset import read_split
 
-SGD = {"max_grad_norm": 0, "optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "claims_per_row": 4}
+SGD = {"max_grad_norm": 0, "optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "claims_per_row": 4}
 ALL = {"focal_gamma": 1.5, "label_smoothing_factor": 0.1, "paired_weight": 0.5}
 TWO = {"nli": True, "labels": 2, "head_init": "verdict_words"}
 THREE = TWO | {"labels": 3}
