@@ -16,6 +16,7 @@ COMMANDS = {
         "proofreel.train.sft",
         "fine-tune a next-token verifier (several processes: accelerate launch train/sft.py)",
     ),
+    "nli": ("proofreel.train.nli", "fine-tune a verifier with an NLI head (likewise)"),
     "predict": ("proofreel.eval.predict", "score one split of a data set"),
     "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
     "report": ("proofreel.eval.report", "metrics and a report page"),
