@@ -292,13 +292,13 @@ def test_launch_configs_become_the_engine_they_name(path, monkeypatch):
 @pytest.mark.slow
 def test_qlora_on_the_cpu_learns_and_goes_on_after_an_evaluation(alone, rows):
     """On some CPUs bitsandbytes repacks weights for inference, and would then give no gradient."""
-    changes = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "use_bnb_nested_quant": True, "max_steps": 30}
+    changes = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "use_bnb_nested_quant": True, "max_steps": 45}
     changes |= {"optim": "adamw_torch", "learning_rate": 3e-3, "max_grad_norm": 1.0, "per_device_train_batch_size": 8}
     changes |= {"save_strategy": "no", "load_best_model_at_end": False, "eval_steps": 5}
     evaluated, never = alone(rows, **changes), alone(rows, **changes, eval_strategy="no")
     losses = logged(evaluated, "loss")
     assert losses == logged(never, "loss")
-    assert np.mean(losses[-3:]) < 0.75 * losses[0]
-    assert len(logged(evaluated, "eval_auc")) == 6
+    assert np.mean(losses[-3:]) < 0.6 * losses[0]
+    assert len(logged(evaluated, "eval_auc")) == 9
     weights, others = (load_file(f / "draft" / "adapter" / "adapter_model.safetensors") for f in (evaluated, never))
     assert all(torch.equal(weights[name], others[name]) for name in weights)

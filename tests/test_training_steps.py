@@ -79,7 +79,7 @@ def assert_same_steps(one, other):
     assert len(losses(one)) > 0
     mine, theirs = adapter(one), adapter(other)
     for name, value in mine.items():
-        assert torch.allclose(value, theirs[name], atol=1e-5), name
+        assert torch.allclose(value, theirs[name], atol=1e-6), name
 
 
 @pytest.mark.parametrize("name", ["next token", "three labels, all of it"])
