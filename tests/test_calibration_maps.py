@@ -2,10 +2,10 @@
 
 import json
 import math
-from typing import Any
 
 import numpy as np
 import pytest
+from drawn_margins import GRID, drawn, fit, p_of
 from netcal.scaling import BetaCalibration as NetcalBeta
 from netcal.scaling import TemperatureScaling as NetcalTemperature
 from numpy.testing import assert_allclose
@@ -18,33 +18,11 @@ from proofreel.eval.fitting_parametric import HIGH, LOW, smoothed_targets
 from proofreel.models.calibration import METHODS, STEP_METHODS, Calibration, sigmoid
 from proofreel.models.calibration_maps import Beta, beta_features, log_odds, parameters_of
 
-GRID = np.concatenate([np.linspace(-12, 12, 241), [-1e4, 1e4, -1e300, 1e300]])
-
-
-def _drawn(seed: int, n: int, decimals: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Margins (rounded: with ties) and labels of a verifier that is too sure, with both classes present twice."""
-    rng = np.random.default_rng(seed)
-    margins = rng.normal(0, 3, n)
-    margins = margins if decimals is None else np.round(margins, decimals)
-    labels = (rng.random(n) < sigmoid(0.5 * margins - 0.3)).astype(float)
-    labels[:4] = [0, 0, 1, 1]
-    return margins, labels
-
-
-def _fit(method, margins, labels, weights=None) -> Any:
-    weights = np.ones(len(margins)) if weights is None else np.asarray(weights, dtype=float)
-    return fit_map(method, np.asarray(margins, dtype=float), np.asarray(labels, dtype=float), weights)[0]
-
-
-def _p(fitted, margins) -> np.ndarray:
-    return sigmoid(fitted.logits(margins))
-
-
 # What holds for every map --------------------------------------------------------------------------------------------
 
 EDGE_CASES = {
-    "random": _drawn(0, 60),
-    "ties": _drawn(1, 60, decimals=0),
+    "random": drawn(0, 60),
+    "ties": drawn(1, 60, decimals=0),
     "four rows": (np.array([0.5, -0.5, 1.0, -1.0]), np.array([1.0, 0.0, 1.0, 0.0])),
     "one margin": (np.full(8, 2.0), np.array([0, 1, 1, 1, 0, 1, 1, 1.0])),
     "separable": (np.array([-3.0, -2, -1, 1, 2, 3]), np.array([0, 0, 0, 1, 1, 1.0])),
@@ -57,7 +35,7 @@ EDGE_CASES = {
 @pytest.mark.parametrize("case", EDGE_CASES)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_map_keeps_the_order_and_stays_finite(method, case: str) -> None:
-    fitted = _fit(method, *EDGE_CASES[case])
+    fitted = fit(method, *EDGE_CASES[case])
     margins = np.sort(GRID)
     logits = fitted.logits(margins)
     assert np.isfinite(logits).all()
@@ -68,7 +46,7 @@ def test_every_map_keeps_the_order_and_stays_finite(method, case: str) -> None:
 @pytest.mark.parametrize("case", EDGE_CASES)
 @pytest.mark.parametrize("method", STEP_METHODS)
 def test_no_frequency_becomes_a_certainty(method, case: str) -> None:
-    p = _p(_fit(method, *EDGE_CASES[case]), GRID)
+    p = p_of(fit(method, *EDGE_CASES[case]), GRID)
     n = len(EDGE_CASES[case][0])
     assert p.min() > 0
     assert p.max() < 1
@@ -89,23 +67,23 @@ def test_every_calibration_survives_json_bit_for_bit(method, case: str) -> None:
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_map_gives_back_the_shape_of_its_margins(method, shape: tuple) -> None:
-    assert np.shape(_fit(method, *EDGE_CASES["random"]).logits(np.zeros(shape))) == shape
+    assert np.shape(fit(method, *EDGE_CASES["random"]).logits(np.zeros(shape))) == shape
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_weight_of_two_is_the_row_twice(method) -> None:
-    margins, labels = _drawn(2, 80, decimals=1)
+    margins, labels = drawn(2, 80, decimals=1)
     weights = np.random.default_rng(3).integers(1, 4, 80)
-    repeated = _fit(method, np.repeat(margins, weights), np.repeat(labels, weights))
-    assert_allclose(_p(_fit(method, margins, labels, weights), GRID), _p(repeated, GRID), atol=1e-6)
+    repeated = fit(method, np.repeat(margins, weights), np.repeat(labels, weights))
+    assert_allclose(p_of(fit(method, margins, labels, weights), GRID), p_of(repeated, GRID), atol=1e-6)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_the_order_of_rows_does_not_matter(method) -> None:
-    margins, labels = _drawn(4, 100, decimals=1)
+    margins, labels = drawn(4, 100, decimals=1)
     order = np.random.default_rng(5).permutation(100)
     assert_allclose(
-        _p(_fit(method, margins[order], labels[order]), GRID), _p(_fit(method, margins, labels), GRID), atol=1e-7
+        p_of(fit(method, margins[order], labels[order]), GRID), p_of(fit(method, margins, labels), GRID), atol=1e-7
     )
 
 
@@ -115,7 +93,7 @@ def test_every_map_comes_to_a_planted_truth(method) -> None:
     margins = rng.normal(0, 3, 20_000)
     labels = (rng.random(20_000) < sigmoid(0.4 * margins - 0.5)).astype(float)
     some = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])
-    p = _p(_fit(method, margins, labels), some)
+    p = p_of(fit(method, margins, labels), some)
     assert_allclose(p, sigmoid(0.4 * some - 0.5), atol=0.06 if method in STEP_METHODS else 0.015)
 
 
@@ -124,20 +102,20 @@ def test_every_map_comes_to_a_planted_truth(method) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_beta_is_the_logistic_regression_its_definition_says(seed: int) -> None:
-    margins, labels = _drawn(seed, 300)
+    margins, labels = drawn(seed, 300)
     targets = smoothed_targets(labels, np.ones(300))
     x = np.stack(beta_features(margins), axis=1)
     rows, y = np.concatenate([x, x]), np.repeat([1, 0], 300)
     reference = LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000)
     reference.fit(rows, y, sample_weight=np.concatenate([targets, 1 - targets]))
     assert reference.coef_.min() > 0, "an active bound is another test"
-    assert_allclose(_p(_fit("beta", margins, labels), margins), reference.predict_proba(x)[:, 1], atol=1e-4)
+    assert_allclose(p_of(fit("beta", margins, labels), margins), reference.predict_proba(x)[:, 1], atol=1e-4)
 
 
 def test_beta_agrees_with_netcal() -> None:
-    margins, labels = _drawn(7, 4_000)
+    margins, labels = drawn(7, 4_000)
     reference = NetcalBeta().fit(sigmoid(margins), labels.astype(int)).transform(sigmoid(margins))
-    assert_allclose(_p(_fit("beta", margins, labels), margins), reference, atol=2e-3)
+    assert_allclose(p_of(fit("beta", margins, labels), margins), reference, atol=2e-3)
 
 
 def test_beta_recovers_planted_parameters() -> None:
@@ -145,7 +123,7 @@ def test_beta_recovers_planted_parameters() -> None:
     margins = rng.normal(0, 2, 60_000)
     truth = Beta(0.4, 1.6, -0.3)
     labels = (rng.random(60_000) < sigmoid(truth.logits(margins))).astype(float)
-    fitted = _fit("beta", margins, labels)
+    fitted = fit("beta", margins, labels)
     assert_allclose([fitted.a, fitted.b, fitted.c], [0.4, 1.6, -0.3], atol=0.06)
 
 
@@ -174,15 +152,15 @@ def test_beta_extends_a_side_without_rows_by_the_slope_of_the_other() -> None:
     rng = np.random.default_rng(10)
     margins = rng.uniform(20, 30, 3_000)
     labels = (rng.random(3_000) < sigmoid(0.5 * (margins - 25))).astype(float)
-    fitted = _fit("beta", margins, labels)
+    fitted = fit("beta", margins, labels)
     assert_allclose([fitted.a, fitted.b], 0.5, atol=0.06)
     assert fitted.a < HIGH / 100
 
 
 def test_temperature_agrees_with_netcal() -> None:
-    margins, labels = _drawn(11, 3_000)
+    margins, labels = drawn(11, 3_000)
     reference = NetcalTemperature().fit(sigmoid(margins), labels.astype(int)).transform(sigmoid(margins))
-    assert_allclose(_p(_fit("temperature", margins, labels), margins), reference, atol=2e-3)
+    assert_allclose(p_of(fit("temperature", margins, labels), margins), reference, atol=2e-3)
 
 
 # Foreign maps --------------------------------------------------------------------------------------------------------
@@ -222,7 +200,7 @@ def test_a_map_that_is_none_is_refused(method, change: dict, says: str) -> None:
 
 def test_parameters_are_plain_numbers() -> None:
     for method in METHODS[3:]:
-        for value in parameters_of(_fit(method, *EDGE_CASES["ties"])).values():
+        for value in parameters_of(fit(method, *EDGE_CASES["ties"])).values():
             assert all(type(v) is float for v in (value if isinstance(value, list) else [value]))
 
 

@@ -1,0 +1,29 @@
+"""Margins and labels of an overconfident verifier, and a map fitted to them: what tests of calibration maps draw."""
+
+from typing import Any
+
+import numpy as np
+
+from proofreel.eval.fitting_maps import fit_map
+from proofreel.models.calibration import sigmoid
+
+GRID = np.concatenate([np.linspace(-12, 12, 241), [-1e4, 1e4, -1e300, 1e300]])
+
+
+def drawn(seed: int, n: int, decimals: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Margins (rounded: with ties) and labels of a verifier that is too sure, with both classes present twice."""
+    rng = np.random.default_rng(seed)
+    margins = rng.normal(0, 3, n)
+    margins = margins if decimals is None else np.round(margins, decimals)
+    labels = (rng.random(n) < sigmoid(0.5 * margins - 0.3)).astype(float)
+    labels[:4] = [0, 0, 1, 1]
+    return margins, labels
+
+
+def fit(method, margins, labels, weights=None) -> Any:
+    weights = np.ones(len(margins)) if weights is None else np.asarray(weights, dtype=float)
+    return fit_map(method, np.asarray(margins, dtype=float), np.asarray(labels, dtype=float), weights)[0]
+
+
+def p_of(fitted, margins) -> np.ndarray:
+    return sigmoid(fitted.logits(margins))
