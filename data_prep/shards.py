@@ -100,7 +100,7 @@ def _plans(spool: Spool, rows_per_shard: int) -> Iterator[_Plan]:
 
 def _write(spool: Path, folder: Path, item: tuple[_Plan, str]) -> dict[str, Any]:
     plan, name = item
-    with contextlib.closing(sqlite3.connect(f"{spool.as_uri()}?mode=ro", uri=True)) as db:
+    with contextlib.closing(sqlite3.connect(f"{spool.absolute().as_uri()}?mode=ro", uri=True)) as db:
         rows = db.execute(
             f"""SELECT {_COLUMNS} FROM planned p CROSS JOIN rows r ON r.e = p.e JOIN groups g ON g.name = r.grp
             JOIN evidence v ON v.e = p.e WHERE p.split = ? AND p.e BETWEEN ? AND ? AND g.split = p.split AND r.out = 0

@@ -86,6 +86,12 @@ def test_every_fact_arrives_with_its_swapped_negative_and_groups_stay_apart(ten)
     assert all(e.absent for p in pairs for e in p.evidence if isinstance(e, VideoSegment))
 
 
+def test_a_relative_output_is_below_the_folder_one_is_in(ten, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    build(dataclasses.replace(ten, output="runs/out"))
+    assert read_split(tmp_path / "runs" / "out", "train") == read_split("runs/out", "train") != []
+
+
 def test_the_spool_makes_the_swaps_that_would_be_made_in_memory(ten):
     with_annotations(ten, *(annotation(i, contextual=[f"lift box {i % 5}"]) for i in range(40)))
     build(dataclasses.replace(ten, splits=TRAIN_ONLY, negatives=NegativesConfig(swapped_per_claim=2)))
