@@ -14,11 +14,13 @@ from ..data_prep.frames import FrameSampling
 from ..models.adapters import PARTS
 from ..models.positions import POSITION_RULES
 from ..models.prompt import Prompt
+from .distillation import Distillation
 
-_PROMPT, _SAMPLING = Prompt(), FrameSampling()
+_PROMPT, _SAMPLING, _DISTILLATION = Prompt(), FrameSampling(), Distillation()
 LORA_PARTS = tuple(PARTS)
 HEAD_INITS = ("verdict_words", "random")
 BAD_ROWS = ("stop", "skip")
+HEADS = ("next_token", "nli")
 
 
 @dataclass
@@ -132,17 +134,71 @@ class VerdictArguments:
         return FrameSampling(self.fps, self.min_frames, self.max_frames, self.min_pixels, self.max_pixels)
 
 
+@dataclass
+class DistillArguments:
+    """What a distilling run is told of its teacher."""
+
+    teacher: str = field(
+        default="", metadata={"help": "Predictions file of the train split, calibrated: eval/teach.py writes it."}
+    )
+    head: str = field(default="next_token", metadata={"help": f"What the student is: one of {' '.join(HEADS)}."})
+    alpha: float = field(
+        default=_DISTILLATION.alpha,
+        metadata={"help": "Share of the label in the loss of rows that have one; the rest is the teacher's."},
+    )
+    temperature: float = field(
+        default=_DISTILLATION.temperature, metadata={"help": "Softens both verdict distributions."}
+    )
+    soft_loss: str = field(
+        default=_DISTILLATION.soft_loss, metadata={"help": "The teacher's part: kl (of verdicts), or margin_mse."}
+    )
+    listwise_weight: float = field(
+        default=_DISTILLATION.listwise_weight,
+        metadata={"help": "Weight of keeping the teacher's order of the claims about one evidence."},
+    )
+    distrust: float = field(
+        default=_DISTILLATION.distrust,
+        metadata={"help": "Labels that the teacher gives less than this are noise: the row learns from it alone."},
+    )
+    missing_teacher: str = field(
+        default="refuse", metadata={"help": "Rows without a usable margin: refuse, or train on their labels alone."}
+    )
+    uncalibrated_teacher: bool = field(
+        default=False, metadata={"help": "Take margins whose probabilities nobody calibrated on gold labels."}
+    )
+    other_prompt: bool = field(
+        default=False, metadata={"help": "Take margins of a teacher that was asked with another prompt."}
+    )
+
+
 def parse(argv: list[str] | None) -> tuple[VerdictArguments, TrainingArguments, ModelConfig]:
     """Read `--config x.yaml` and command-line overrides through TRL's parser.
 
     Raises:
         ConfigError: an unknown key (naming the nearest), or a required one missing.
     """
-    kinds: Any = (VerdictArguments, TrainingArguments, ModelConfig)
-    parser = TrlParser(kinds, description=__doc__)
+    return _parse(argv, VerdictArguments, TrainingArguments, ModelConfig)
+
+
+def parse_distill(
+    argv: list[str] | None,
+) -> tuple[DistillArguments, VerdictArguments, TrainingArguments, ModelConfig]:
+    """As `parse`, and what is said of the teacher before it."""
+    arguments, training, model, distill = _parse(
+        argv, VerdictArguments, TrainingArguments, ModelConfig, DistillArguments
+    )
+    if not distill.teacher:
+        raise ConfigError("teacher: is required, got nothing; add it to the config or pass --teacher")
+    if distill.head not in HEADS:
+        raise ConfigError(f"head: must be one of {HEADS}, got {distill.head!r}; pick one")
+    return distill, arguments, training, model
+
+
+def _parse(argv: list[str] | None, *kinds: Any) -> Any:
+    parser = TrlParser(kinds, description=__doc__)  # type: ignore[arg-type]
     argv = list(argv) if argv is not None else None
     _refuse_unknown_keys(parser, argv)
-    arguments, training, model = parser.parse_args_and_config(args=argv)
+    arguments, training, model, *more = parser.parse_args_and_config(args=argv)
     for name, value in (("dataset_dir", arguments.dataset_dir), ("model_name_or_path", model.model_name_or_path)):
         if not value:
             raise ConfigError(f"{name}: is required, got nothing; add it to the config or pass --{name}")
@@ -158,7 +214,7 @@ def parse(argv: list[str] | None) -> tuple[VerdictArguments, TrainingArguments, 
     training.resume_from_checkpoint = words.get(str(resume).lower(), resume)
     # Rows are built by our own collator and labels are ours: the Trainer must not drop or guess anything.
     training.remove_unused_columns, training.label_names = False, ["labels"]
-    return arguments, training, model
+    return arguments, training, model, *more
 
 
 def torch_dtype(model: ModelConfig, checkpoint_dtype: Any) -> torch.dtype:

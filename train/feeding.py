@@ -13,6 +13,7 @@ from ..data_prep.rows import Label, Pair
 from ..models.encoding import Encoder
 from ..models.vision_features import VisionFeatures
 from .arguments import VerdictArguments
+from .distillation import Distillation
 from .faults import DeadlineReader
 from .groups import GroupDataset
 from .lengths import TokenCounts, batches_of
@@ -26,6 +27,7 @@ def make_datasets(
     counts: TokenCounts,
     features: VisionFeatures | None,
     arguments: VerdictArguments,
+    distillation: Distillation | None = None,
 ) -> dict[str, GroupDataset]:
     """One data set of packed rows for each split."""
     return {
@@ -39,6 +41,7 @@ def make_datasets(
             labels=labels,
             tokens_per_row=arguments.tokens_per_row,
             counts=counts,
+            distillation=distillation,
         )
         for split, rows in pairs.items()
     }
@@ -71,7 +74,7 @@ def make_batches(
 def make_objective(
     arguments: VerdictArguments, training: TrainingArguments, labels: Sequence[Label], pairs: Sequence[Pair]
 ) -> Objective:
-    """The loss a run asks for; `pairs` are those of the train split."""
+    """The loss on labels a run asks for; `pairs` are those of the train split."""
     weights = None if arguments.class_weights is None else tuple(arguments.class_weights)
     if arguments.balance_classes:
         if weights is not None:

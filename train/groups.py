@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,12 @@ from torch.utils.data import Dataset
 from ..data_prep.errors import ProofreelError, RowError
 from ..data_prep.frame_cache import FrameCache
 from ..data_prep.rows import Evidence, Label, Pair, evidence_key
+from ..models.calibration import sigmoid
 from ..models.encoding import EncodedEvidence, Encoder, read_media
 from ..models.heads import TWO_LABELS
 from ..models.packing import IGNORED, PackedRow, collate, pack
 from ..models.vision_features import VisionFeatures
+from .distillation import Distillation
 from .faults import FileStamps, Reading, blank
 from .lengths import TokenCounts, group_pairs
 from .objective import class_of
@@ -35,6 +38,8 @@ class Example:
         weights_K: factors in the loss; 0 in a stand-in.
         classes_K: index of the right label; `IGNORED` where only the probability is known.
         ids: of the pairs; none of an idle row.
+        teacher_K: margins of a teacher, NaN where it said nothing; None in a run without one, like `hard_shares_K`.
+        hard_shares_K: share of the loss that is on the label.
         error: why the pairs could not be read, where this is a stand-in for them.
     """
 
@@ -44,12 +49,19 @@ class Example:
     classes_K: torch.Tensor
     ids: tuple[str, ...] = ()
     error: str | None = None
+    teacher_K: torch.Tensor | None = None
+    hard_shares_K: torch.Tensor | None = None
 
 
-def target(pair: Pair) -> float:
-    """Probability of supported that a row teaches; refuted and not_enough both count as not supported."""
+def target(pair: Pair, distills: bool = False) -> float:
+    """Probability of supported that a row teaches; refuted and not_enough both count as not supported.
+
+    Where a run distils, a row without any label teaches what the teacher said.
+    """
     if pair.soft_label is not None:
         return float(pair.soft_label)
+    if distills and pair.label is None and pair.teacher_margin is not None:
+        return float(sigmoid(pair.teacher_margin))
     if pair.label is None:
         raise RowError(f"row {pair.id}: has neither label nor soft_label; leave unlabelled rows out of training data")
     return float(pair.label == "supported")
@@ -76,6 +88,7 @@ class GroupDataset(Dataset[Example]):
         labels: Sequence[Label] = TWO_LABELS,
         tokens_per_row: int | None = None,
         counts: TokenCounts | None = None,
+        distillation: Distillation | None = None,
     ) -> None:
         """Group and split the pairs; nothing is decoded yet.
 
@@ -87,10 +100,12 @@ class GroupDataset(Dataset[Example]):
             frame_cache: where decoded frames are kept, or a `faults.DeadlineReader`.
             features: what the vision tower makes of all evidence here, in place of its pixels.
             labels: of the readout that is trained.
+            distillation: how rows learn from their `teacher_margin`; None: not at all.
         """
         self.groups = group_pairs(pairs, claims_per_row, tokens_per_row, counts)
         self.encoder, self.frame_cache, self.features, self.labels = encoder, frame_cache, features, labels
         self.reading, self.dead = Reading(), dict[int, str]()
+        self.distillation = distillation
         self._stamps = FileStamps(group[0].evidence for group in self.groups)
         self._cache: dict[str, EncodedEvidence] = {}
         self._cache_left = cache_bytes
@@ -116,18 +131,26 @@ class GroupDataset(Dataset[Example]):
             self.reading.end()
         return Example(
             row,
-            labels_K=torch.tensor([target(p) for p in group]),
+            labels_K=torch.tensor([target(p, self.distillation is not None) for p in group]),
             weights_K=torch.tensor([float(p.weight) for p in group]),
             classes_K=torch.tensor([class_of(p, self.labels) for p in group]),
             ids=tuple(p.id for p in group),
+            **self._taught(group),
         )
+
+    def _taught(self, group: Sequence[Pair]) -> dict[str, Any]:
+        if self.distillation is None:
+            return {}
+        teacher_K, shares_K = torch.tensor([self.distillation.targets(p) for p in group]).T
+        return {"teacher_K": teacher_K, "hard_shares_K": shares_K}
 
     def _stand_in(self, group: Sequence[Pair], ids: tuple[str, ...], error: str | None) -> Example:
         """A row of the same make, with one claim, that teaches nothing."""
         encoded = blank(group[0].evidence, self.encoder, text_only=self.features is not None)
         row = pack(encoded, [self.encoder.claim_ids("none", None)])
         nothing_1 = torch.tensor([IGNORED])
-        return Example(row, nothing_1.float(), torch.zeros(1), nothing_1, ids, error)
+        nobody = Pair("", "none", (), label="refuted")
+        return Example(row, nothing_1.float(), torch.zeros(1), nothing_1, ids, error, **self._taught([nobody]))
 
     def _encode(self, evidence: tuple[Evidence, ...]) -> EncodedEvidence:
         """Decode and encode, or take it from memory: small data sets are decoded once, not once an epoch."""
@@ -181,13 +204,16 @@ class Collator:
         batch["labels"] = torch.stack([_fill(e.labels_K, most, IGNORED) for e in examples])
         batch["weights"] = torch.stack([_fill(e.weights_K, most, 0.0) for e in examples])
         batch["classes"] = torch.stack([_fill(e.classes_K, most, IGNORED) for e in examples])
+        if examples[0].teacher_K is not None:
+            batch["teacher"] = torch.stack([_fill(e.teacher_K, most, math.nan) for e in examples])
+            batch["hard_shares"] = torch.stack([_fill(e.hard_shares_K, most, 1.0) for e in examples])
         batch["row_ids"] = [e.ids for e in examples]
         if bad := [(e.ids, e.error) for e in examples if e.error is not None]:
             batch["bad_rows"] = bad
         return batch
 
 
-def check_rows(pairs: Sequence[Pair], counts: TokenCounts) -> list[str]:
+def check_rows(pairs: Sequence[Pair], counts: TokenCounts, distills: bool = False) -> list[str]:
     """Everything that would stop a run on these rows, found without decoding: one message per bad row."""
     problems: list[str] = []
     for group in group_pairs(pairs, claims_per_row=len(pairs) or 1):
@@ -196,13 +222,13 @@ def check_rows(pairs: Sequence[Pair], counts: TokenCounts) -> list[str]:
         except ProofreelError as error:
             problems += [f"row {p.id}: {error}" for p in group]
             continue
-        problems += [f"row {p.id}: {m}" for p in group for m in _claim_problems(p, counts, n_prefix)]
+        problems += [f"row {p.id}: {m}" for p in group for m in _claim_problems(p, counts, n_prefix, distills)]
     return problems
 
 
-def _claim_problems(pair: Pair, counts: TokenCounts, n_prefix: int) -> list[str]:
+def _claim_problems(pair: Pair, counts: TokenCounts, n_prefix: int, distills: bool) -> list[str]:
     try:
-        target(pair)
+        target(pair, distills)
         n_claim = counts.claim(pair)
     except ProofreelError as error:
         return [str(error)]
@@ -214,5 +240,5 @@ def _claim_problems(pair: Pair, counts: TokenCounts, n_prefix: int) -> list[str]
     ]
 
 
-def _fill(values_K: torch.Tensor, length: int, value: float) -> torch.Tensor:
+def _fill(values_K: Any, length: int, value: float) -> torch.Tensor:
     return pad(values_K, (0, length - len(values_K)), value=value)

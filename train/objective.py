@@ -32,6 +32,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch.nn.functional import logsigmoid, relu
@@ -53,6 +54,7 @@ class Objective:
         label_smoothing: mass taken from a hard label and spread over all labels, in [0, 1).
         paired_weight: of the paired term; 0 leaves it out.
         paired_margin: log-odds by which a gold claim must beat a negative.
+        targets: what of a batch `claim_weights` and `losses` take, in this order.
     """
 
     labels: tuple[Label, ...] = TWO_LABELS
@@ -61,6 +63,7 @@ class Objective:
     label_smoothing: float = 0.0
     paired_weight: float = 0.0
     paired_margin: float = 1.0
+    targets: ClassVar[tuple[str, ...]] = ("labels", "classes", "weights")
 
     def __post_init__(self) -> None:
         """Refuse what is no loss with a `ConfigError`."""

@@ -26,8 +26,9 @@ from ..models.encoding import Encoder
 from ..models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
 from ..models.prompt import LabelWords
 from ..models.requirements import requirements_of
-from .arguments import VerdictArguments, torch_dtype
+from .arguments import DistillArguments, VerdictArguments, torch_dtype
 from .checkpoints import choose_best
+from .distillation import Distillation, DistillingObjective
 from .draft import save_draft
 from .engines import check_engine, even_tower_calls
 from .feeding import make_batches, make_datasets, make_objective, make_vision_cache
@@ -35,15 +36,20 @@ from .groups import BatchedRows, Collator, check_rows
 from .lengths import TokenCounts
 from .plan import plan_of, trainable_line
 from .run_record import start_run
+from .teacher import Taught, join_teacher
 from .trainer import VerdictTrainer
 
 MAX_PROBLEMS_SHOWN = 20
 
 
 def run(
-    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, nli: bool = False
+    arguments: VerdictArguments,
+    training: TrainingArguments,
+    model_config: ModelConfig,
+    nli: bool = False,
+    distill: DistillArguments | None = None,
 ) -> Path | None:
-    """Fine-tune a next-token verifier, or one with an NLI head.
+    """Fine-tune a next-token verifier, or one with an NLI head, on labels or also on what a teacher said.
 
     Returns:
         The draft verifier's directory, or None after `validate_only`.
@@ -61,23 +67,27 @@ def run(
     words = LabelWords.of(arguments.prompt(), encoder.tokenizer)
     readout = make_readout(arguments, words, nli)
     counts = TokenCounts(encoder)
-    validate(pairs, counts, training)
+    taught = None if distill is None else join_teacher(pairs["train"], distill, arguments)
+    if taught is not None:
+        pairs["train"] = taught.pairs
+    validate(pairs, counts, training, distills=taught is not None)
     plan = plan_of(pairs, config, readout, counts, arguments, training, model_config)
+    plan += "" if taught is None else f"\n{taught.line()}"
     if arguments.validate_only:
         print(plan)
         return None
 
-    checkpoint = start_run(arguments, training, model_config, nli)
+    checkpoint = start_run(arguments, training, model_config, nli, taught and taught.settings)
     dtype = torch_dtype(model_config, config.dtype)
     set_seed(training.seed)  # here, because planning draws adapters as well
     model = load_model(arguments, model_config, base, dtype, readout, words)
     _main_print(training, plan)
     if (loaded := trainable_line(trainable_summary(model))) not in plan:
         raise ConfigError(f"what trains is not what was planned, got {loaded!r}; please report this")
-    trainer = make_trainer(model, readout, pairs, encoder, counts, arguments, training)
+    trainer = make_trainer(model, readout, pairs, encoder, counts, arguments, training, taught and taught.distillation)
     trainer.train(resume_from_checkpoint=checkpoint)
     verifier = dataclasses.replace(
-        _verifier_config(arguments, model_config, base, words, dtype, trainer, readout),
+        _verifier_config(arguments, model_config, base, words, dtype, trainer, readout, taught),
         modalities=evidence_kinds(e for pair in pairs["train"] for e in pair.evidence),  # type: ignore[arg-type]
         requirements=requirements_of(encoder.layout.sees, model_config.use_peft, model_config.load_in_4bit),
     )
@@ -110,11 +120,17 @@ def make_readout(arguments: VerdictArguments, words: LabelWords, nli: bool) -> R
     return Head(TWO_LABELS if arguments.labels == len(TWO_LABELS) else THREE_LABELS)
 
 
-def validate(pairs: dict[str, list[Pair]], counts: TokenCounts, training: TrainingArguments) -> None:
+def validate(
+    pairs: dict[str, list[Pair]], counts: TokenCounts, training: TrainingArguments, distills: bool = False
+) -> None:
     """Check every row with this run's tokenizer and sampling; `RowError` lists what is wrong, all at once."""
     if training.process_index != 0:
         return
-    problems = [f"{split}: {p}" for split, rows in pairs.items() for p in check_rows(rows, counts)]
+    problems = [
+        f"{split}: {p}"
+        for split, rows in pairs.items()
+        for p in check_rows(rows, counts, distills and split == "train")
+    ]
     if not problems:
         return
     shown = "\n  ".join(problems[:MAX_PROBLEMS_SHOWN])
@@ -164,12 +180,14 @@ def make_trainer(
     counts: TokenCounts,
     arguments: VerdictArguments,
     training: TrainingArguments,
+    distillation: Distillation | None = None,
 ) -> VerdictTrainer:
     """The trainer with its rows; what the run's vision cache lacks is computed here."""
     features = make_vision_cache(arguments, model, encoder)
     if features is None and training.world_size > 1:
         even_tower_calls(model, pairs)
-    datasets = make_datasets(pairs, readout.labels, encoder, counts, features, arguments)
+    datasets = make_datasets(pairs, readout.labels, encoder, counts, features, arguments, distillation)
+    objective = make_objective(arguments, training, readout.labels, pairs["train"])
     train_set = datasets["train"]
     if (batches := make_batches(train_set.groups, arguments, training, counts)) is not None:
         train_set = BatchedRows(train_set, batches)
@@ -184,7 +202,7 @@ def make_trainer(
         callbacks=[EarlyStoppingCallback(arguments.early_stopping)] if arguments.early_stopping else None,
         readout=readout,
         layout=encoder.layout,
-        objective=make_objective(arguments, training, readout.labels, pairs["train"]),
+        objective=objective if distillation is None else DistillingObjective(objective, distillation),
         bad_rows=arguments.bad_rows,
     )
     if features is not None:  # the Trainer has put the model on its device
@@ -204,6 +222,7 @@ def _verifier_config(
     dtype: torch.dtype,
     trainer: VerdictTrainer,
     readout: Readout,
+    taught: Taught | None,
 ) -> VerifierConfig:
     name = model_config.model_name_or_path or ""
     local = Path(name).is_dir()
@@ -232,6 +251,7 @@ def _verifier_config(
             "steps": trainer.state.global_step,
             "epochs": trainer.state.epoch,
             "git_revision": git_revision(),
+            **({} if taught is None else {"teacher": taught.record}),
         },
     )
 

@@ -31,7 +31,7 @@ RECORD, METRICS, BAD_ROWS = "run.json", "metrics.jsonl", "bad_rows.jsonl"
 # What may differ when a run is resumed: where things lie, what is shown and kept, and how fast rows are read. All else
 # would make it another run. `dataset_dir` may move: its shards are compared by their hashes.
 FREE = {
-    "arguments": {"dataset_dir", "cache_gib", "frame_cache", "read_timeout_s", "bad_rows", "validate_only"},
+    "arguments": {"dataset_dir", "teacher", "cache_gib", "frame_cache", "read_timeout_s", "bad_rows", "validate_only"},
     "training": {
         *("resume_from_checkpoint", "output_dir", "logging_dir", "run_name", "report_to", "project", "disable_tqdm"),
         *("log_level", "log_level_replica", "log_on_each_node", "logging_first_step", "logging_strategy"),
@@ -46,13 +46,18 @@ FREE = {
 
 
 def start_run(
-    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, nli: bool = False
+    arguments: VerdictArguments,
+    training: TrainingArguments,
+    model_config: ModelConfig,
+    nli: bool = False,
+    teacher: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Take a directory for a run, or take up the run that is there.
 
     Args:
         arguments: of the run, like `training` and `model_config`.
         nli: whether a head is trained, and not the next token.
+        teacher: of a distilling run: its arguments, and the file's hash as `teacher_sha256`.
 
     Returns:
         The checkpoint to resume from; None to begin at step 0, also where a run was killed before its first checkpoint.
@@ -62,7 +67,7 @@ def start_run(
             no run, or one of another configuration or other data: the key that differs is named.
     """
     out = Path(training.output_dir or "")
-    record = run_record(arguments, training, model_config, nli)
+    record = run_record(arguments, training, model_config, nli, teacher)
     resumes = bool(training.resume_from_checkpoint)
     in_use = out.exists() and any(not f.name.startswith(".") for f in out.iterdir())
     if not (resumes and in_use):
@@ -87,11 +92,15 @@ def start_run(
 
 
 def run_record(
-    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, nli: bool
+    arguments: VerdictArguments,
+    training: TrainingArguments,
+    model_config: ModelConfig,
+    nli: bool,
+    teacher: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What run.json holds of a start."""
     return {
-        "arguments": dataclasses.asdict(arguments),
+        "arguments": dataclasses.asdict(arguments) | dict(teacher or {}),
         "training": training.to_sanitized_dict(),
         "model": dataclasses.asdict(model_config) | {"nli": nli},
         "dataset": read_manifest(arguments.dataset_dir).get("shards"),

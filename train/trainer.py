@@ -20,6 +20,7 @@ from ..models.heads import Readout, margin
 from ..models.positions import VisionLayout
 from ..models.verdict import verdict_logits
 from .checkpoints import WRITE_ERRORS, checkpoint_to_resume, finite, seal_checkpoint, unwritten
+from .distillation import DistillingObjective
 from .faults import FirstGradients, RunError
 from .objective import Objective
 from .run_record import BAD_ROWS, METRICS
@@ -45,7 +46,7 @@ class VerdictTrainer(Trainer):
         *args: Any,
         readout: Readout,
         layout: VisionLayout,
-        objective: Objective | None = None,
+        objective: Objective | DistillingObjective | None = None,
         bad_rows: str = "stop",
         **kwargs: Any,
     ) -> None:
@@ -113,7 +114,7 @@ class VerdictTrainer(Trainer):
             return batches, None
         self._step_ids = [i for b in batches for ids in b["row_ids"] for i in ids]
         bad = [row for b in batches for row in b.pop("bad_rows", ())]
-        weights = [self.objective.claim_weights(b["labels"], b["classes"], b["weights"]).sum() for b in batches]
+        weights = [self.objective.claim_weights(*(b[n] for n in self.objective.targets)).sum() for b in batches]
         mine = torch.stack([torch.stack(weights).sum(), weights[0].new_tensor(float(len(bad)))])
         per_rank: Any = self.accelerator.gather(mine.to(device)[None])
         weight, n_bad = per_rank.sum(0)
@@ -150,7 +151,7 @@ class VerdictTrainer(Trainer):
         With `return_outputs` also (margins, losses, weights), each (B, K), whose sums make the mean.
         """
         logits_BKC = verdict_logits(model, inputs, self.readout, self.layout)
-        targets = inputs["labels"], inputs["classes"], inputs["weights"]
+        targets = [inputs[name] for name in self.objective.targets]
         losses_BK = self.objective.losses(logits_BKC, *targets)
         weights_BK = self.objective.claim_weights(*targets)
         if num_items_in_batch is None:  # evaluation: the mean of this batch

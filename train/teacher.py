@@ -1,0 +1,187 @@
+"""What a teacher said about the rows of a train split: read, checked against the rows, and put beside their labels.
+
+A teacher file is a predictions file (eval/predictions.py) whose probabilities were calibrated on gold labels; eval/
+teach.py writes it, of one teacher or several. It is refused where it does not belong to these rows: another data set
+(unless this one was mined out of it), other claims, another prompt, another order of labels, a control run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..data_prep.dataset import MANIFEST, read_manifest, sha256_of
+from ..data_prep.errors import ConfigError, RowError
+from ..data_prep.rows import LABELS, Pair
+from ..eval.predictions import Prediction, read_predictions
+from .arguments import DistillArguments, VerdictArguments
+from .distillation import Distillation
+
+LEAST_P = 1e-6
+"""A calibrated probability of 0 or 1 (isotonic maps give such) would be an infinite margin: p is kept this far off."""
+SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Taught:
+    """Rows with their teacher's margins, and what there is to know of the teacher.
+
+    Attributes:
+        pairs: in their order; those that nobody and nothing judges are left out.
+        counts: `labelled`, `unlabelled` and `doubted` rows with a teacher, `labels_alone` without one, `left_out`.
+        record: of the file, for the verifier's directory.
+        distillation: the loss.
+        settings: what was asked, and the file's hash, for run.json.
+    """
+
+    pairs: list[Pair]
+    counts: dict[str, int]
+    record: dict[str, Any]
+    distillation: Distillation
+    settings: dict[str, Any]
+
+    def line(self) -> str:
+        """The teacher's line in the plan of a run."""
+        found = self.counts
+        told = f"{found['labelled']} rows with labels, {found['unlabelled']} without"
+        for key, text in (
+            ("doubted", "labels the teacher doubts, left to it"),
+            ("labels_alone", "rows on labels alone"),
+            ("left_out", "rows with neither left out"),
+        ):
+            told += f", {found[key]} {text}" if found[key] else ""
+        return f"teacher       {told}"
+
+
+def join_teacher(pairs: Sequence[Pair], distill: DistillArguments, arguments: VerdictArguments) -> Taught:
+    """Put the margins of a teacher file beside the rows of the train split it scored.
+
+    Args:
+        pairs: the train split.
+        distill: which file, what may be missing, and the loss.
+        arguments: of the run: its data set and its prompt.
+
+    Raises:
+        ConfigError: settings that are no loss.
+        RowError: a file that is not of these rows or this prompt, of an uncalibrated teacher, or without usable
+            margins for some rows, unless `distill` allows it.
+    """
+    path, distillation = Path(distill.teacher), distillation_of(distill)
+    predictions, source = read_predictions(path)
+    _check_source(path, source, distill)
+    _check_manifest(path, source.get("manifest_sha256"), Path(arguments.dataset_dir))
+    _check_prompt(path, source.get("prompt_sha256"), arguments.prompt().sha256, distill)
+    said = {p.pair_id: p for p in predictions}
+    _check_claims(path, pairs, said)
+    margins = {id: _margin(p, bool(source.get("calibrated"))) for id, p in said.items() if p.error is None}
+    silent = [p for p in pairs if p.id not in margins]
+    _check_silent(path, pairs, silent, said, distill)
+    taught = [dataclasses.replace(pair, teacher_margin=margins.get(pair.id)) for pair in pairs]
+    kept = [p for p in taught if (p.label, p.soft_label, p.teacher_margin) != (None, None, None)]
+    record = {k: source.get(k) for k in ("verifier_fingerprint", "teachers", "calibrated", "prompt_sha256")}
+    sha256 = sha256_of(path)
+    settings = {**dataclasses.asdict(distill), "teacher_sha256": sha256}
+    return Taught(kept, _counted(taught, distillation), {"file_sha256": sha256, **record}, distillation, settings)
+
+
+def _margin(prediction: Prediction, calibrated: bool) -> float:
+    """Log-odds of the calibrated probability; of an uncalibrated teacher the margin itself."""
+    if not calibrated:
+        return prediction.margin
+    p = min(max(prediction.p_supported, LEAST_P), 1 - LEAST_P)
+    return math.log(p) - math.log1p(-p)
+
+
+def _counted(pairs: Sequence[Pair], distillation: Distillation) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for pair in pairs:
+        judged = pair.label is not None or pair.soft_label is not None
+        if pair.teacher_margin is None:
+            found["labels_alone" if judged else "left_out"] += 1
+        else:
+            found["labelled" if judged else "unlabelled"] += 1
+            found["doubted"] += distillation.doubts(pair)
+    return {name: found[name] for name in ("labelled", "unlabelled", "doubted", "labels_alone", "left_out")}
+
+
+def _check_source(path: Path, source: Mapping[str, Any], distill: DistillArguments) -> None:
+    if (control := source.get("control")) is not None:
+        raise RowError(f"{path}: scores of a control run, got {control!r}; score the pairs with their own evidence")
+    labels = source.get("labels") or ["supported", "refuted"]
+    if labels[0] != "supported" or not set(labels) <= set(LABELS):
+        raise RowError(
+            f"{path}: margins must be log-odds of supported, got labels in the order {labels}; score with the labels "
+            f"in the order {list(LABELS)}"
+        )
+    if not source.get("calibrated") and not distill.uncalibrated_teacher:
+        raise RowError(
+            f"{path}: the teacher is not calibrated, got calibrated: {source.get('calibrated')}; fit a calibration "
+            "(eval/calibrate.py) and apply it (eval/teach.py), or set uncalibrated_teacher: true"
+        )
+
+
+def _check_prompt(path: Path, asked: str | None, prompt: str, distill: DistillArguments) -> None:
+    if asked != prompt and not distill.other_prompt:
+        raise RowError(
+            f"{path}: the teacher was asked with another prompt, got hash {asked} and the student's is {prompt}; use "
+            "the teacher's prompt keys, or set other_prompt: true"
+        )
+
+
+def _check_manifest(path: Path, scored: str | None, data: Path) -> None:
+    """The file must be of this data set, or of one it was mined out of."""
+    known, mining = [sha256_of(data / MANIFEST)], read_manifest(data).get("mining")
+    while mining:
+        known.append(mining["parent"]["manifest_sha256"])
+        mining = mining["parent"].get("mining")
+    if scored not in known:
+        raise RowError(
+            f"{path}: margins of another data set, got manifest {scored} and {data} has {known[0]}; score the train "
+            "split of this data set (eval/predict.py)"
+        )
+
+
+def _check_claims(path: Path, pairs: Sequence[Pair], said: Mapping[str, Prediction]) -> None:
+    other = [p for p in pairs if p.id in said and said[p.id].claim not in ("", p.claim)]
+    if other:
+        raise RowError(
+            f"{path}: other claims were scored, got {len(other)} of {len(pairs)}, e.g. {other[0].id!r}: "
+            f"{said[other[0].id].claim!r}; score this data set's train split"
+        )
+
+
+def _check_silent(
+    path: Path,
+    pairs: Sequence[Pair],
+    silent: Sequence[Pair],
+    said: Mapping[str, Prediction],
+    distill: DistillArguments,
+) -> None:
+    if len(silent) == len(pairs):
+        raise RowError(f"{path}: no usable margin for any row, got 0 of {len(pairs)}; see why scoring failed")
+    if not silent or distill.missing_teacher == "labels":
+        return
+    reasons = [(p.id, said[p.id].error if p.id in said else "not in the file") for p in silent]
+    shown = "; ".join(f"{id!r} ({reason})" for id, reason in reasons[:SHOWN])
+    raise RowError(
+        f"{path}: rows have no margin of the teacher, got {len(silent)} of {len(pairs)}, e.g. {shown}; score them, or "
+        "set missing_teacher: labels to train these on their labels alone"
+    )
+
+
+def distillation_of(arguments: DistillArguments) -> Distillation:
+    """The loss a run asks for."""
+    if arguments.missing_teacher not in ("refuse", "labels"):
+        raise ConfigError(f"missing_teacher: must be refuse or labels, got {arguments.missing_teacher!r}; pick one")
+    return Distillation(
+        arguments.alpha,
+        arguments.temperature,
+        arguments.soft_loss,  # type: ignore[arg-type]  (checked there)
+        arguments.listwise_weight,
+        arguments.distrust,
+    )
