@@ -1,9 +1,11 @@
 """Mine hard negatives: a data set and a model's predictions on its train split give a balanced, harder data set.
 
     python eval/predict.py --verifier DIR --data runs/data/x --split train --out runs/x/train.parquet
-    python data_prep/mine.py --config configs/mine.yaml data=runs/data/x predictions=runs/x/train.parquet \\
+    python eval/teach.py --predictions runs/x/train.parquet --calibration runs/x/calibrated --out runs/x/teacher.parquet
+    python data_prep/mine.py --config configs/mine.yaml data=runs/data/x predictions=runs/x/teacher.parquet \\
         output=runs/data/x-mined mining.hard_share=0.5
 
+Predictions that are not calibrated are refused unless mining.uncalibrated=allow.
 Negatives that nobody judged and the model is too sure of are written to review.jsonl instead of train.
 docs/negatives.md describes every key.
 """

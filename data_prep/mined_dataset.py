@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,8 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
 
     Raises:
         ConfigError: an unset variable, or an output that is the input or no data set.
-        RowError: no data set or predictions there, predictions of other rows, or nothing left to train on.
+        RowError: no data set or predictions there, predictions of other rows or uncalibrated ones that are not
+            allowed, or nothing left to train on.
     """
     data, predictions, output = (_expanded(config, key) for key in ("data", "predictions", "output"))
     _check_output(output, data)
@@ -57,6 +58,7 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
     root = Path(os.path.normpath(data.resolve() / parent["media_root"]))
     splits = {split: _stored(read_split(data, split), root) for split in SPLITS if split in parent["shards"]}
     scores, source = read_scores(predictions)
+    _check_calibrated(source, config.mining, predictions)
     mined = mine(splits.get("train", []), scores, config.mining, config.seed, str(predictions))
     if not mined.pairs:
         raise RowError(f"{output}: no rows to train on, got {mined.counts}; is there a labelled train split in {data}?")
@@ -72,6 +74,7 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
         "git_revision": git_revision(),
         "versions": versions(),
         "mining": {
+            "teacher": _teacher(source),
             "config": dataclasses.asdict(config),
             "counts": mined.counts,
             "claim_only_probe": _probed(mined.pairs, config.seed).as_dict(),
@@ -124,6 +127,23 @@ def _check_output(output: Path, data: Path) -> None:
             read_manifest(output, any_version=True)
         except RowError as error:
             raise ConfigError(f"output: exists and is no data set, got {output}; name another ({error})") from None
+
+
+def _check_calibrated(source: Mapping[str, Any], config: MiningConfig, predictions: Path) -> None:
+    """The guard's threshold means something for calibrated probabilities only."""
+    if source.get("calibrated") is not True and config.uncalibrated == "refuse":
+        raise RowError(
+            f"{predictions}: must say that its probabilities are calibrated on gold labels, got calibrated: "
+            f"{json.dumps(source.get('calibrated'))}; calibrate them (eval/calibrate.py, then eval/teach.py), or set "
+            "mining.uncalibrated: allow"
+        )
+
+
+def _teacher(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Who called negatives hard, as far as the predictions say it."""
+    several = {"teachers": source["teachers"]} if "teachers" in source else {}
+    names = ("verifier_fingerprint", "calibrated", "prompt_sha256")
+    return {**{name: source.get(name) for name in names}, **several}
 
 
 def _probed(pairs: Sequence[Pair], seed: int) -> ShortcutReport:

@@ -36,6 +36,7 @@ class MiningConfig:
         unscored: `refuse` rows whose prediction is missing, or `keep` them, to be drawn at random only.
         positives: how many positives are kept; null: all.
         positive_share_hard: the share of the kept positives taken by lowest P(supported), the others at random.
+        uncalibrated: `refuse` predictions that do not say that they are calibrated, or `allow` them.
 
     Raises:
         ConfigError: a share or probability outside [0, 1], a negative number, or a share of all positives.
@@ -48,6 +49,7 @@ class MiningConfig:
     unscored: Literal["refuse", "keep"] = "refuse"
     positives: int | None = None
     positive_share_hard: float | None = None
+    uncalibrated: Literal["refuse", "allow"] = "refuse"
 
     def __post_init__(self) -> None:
         for name in ("hard_share", "guard_p", "positive_share_hard"):

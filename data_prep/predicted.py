@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from .records import Record, Rejected, read_json_records
 COLUMNS = ("pair_id", "margin", "p_supported", "error", "claim")
 _METADATA_KEY = b"proofreel.predictions"
 _CONTROLS = ("mismatched-evidence", "claim-only")
+_LABELS = ("supported", "refuted")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ def read_scores(path: str | Path) -> tuple[dict[str, Score], dict[str, Any]]:
 
     Raises:
         RowError: no such file, another suffix, damaged rows or columns, an id given twice, a probability outside
-            [0, 1], or scores of a control run, in which the evidence is not that of the pair.
+            [0, 1], scores of a control run, in which the evidence is not that of the pair, or margins that are the
+            log-odds of another label than supported.
     """
     path = Path(path)
     if not path.is_file():
@@ -56,6 +58,8 @@ def read_scores(path: str | Path) -> tuple[dict[str, Score], dict[str, Any]]:
     records, source = _parquet(path) if path.suffix == ".parquet" else (read_json_records(path), {})
     if (control := source.get("control")) in _CONTROLS:
         raise RowError(f"{path}: scores of a control run, got {control!r}; score the pairs with their own evidence")
+    if not isinstance(labels := source.get("labels") or _LABELS, Sequence) or labels[0] != "supported":
+        raise RowError(f"{path}: must be scores of supported, the first label, got {labels!r}; score again so")
     scores: dict[str, Score] = {}
     for record in records:
         if isinstance(record, Rejected):

@@ -17,7 +17,7 @@ from proofreel.data_prep.mine import main
 from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
 from proofreel.data_prep.mining import MiningConfig
 from proofreel.data_prep.rows import Image, Pair, VideoSegment
-from proofreel.eval.predictions import Prediction, write_predictions
+from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARES = (
@@ -56,7 +56,7 @@ def predict(data: Path, p_of: Callable[[Pair, int], float]) -> Path:
 def config_of(data: Path, **mining) -> MineConfig:
     names = ("predictions.jsonl", "mined")
     predictions, output = (str(data.with_name(name)) for name in names)
-    return MineConfig(str(data), predictions, output, mining=MiningConfig(**mining))
+    return MineConfig(str(data), predictions, output, mining=MiningConfig(**{"uncalibrated": "allow", **mining}))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -113,7 +113,7 @@ def test_predictions_of_the_verifier_itself_say_which_verifier_and_data_they_are
     write_predictions(predictions, rows, {"verifier_fingerprint": "f" * 64, "manifest_sha256": sha256})
     config = data.with_name("mine.yaml")
     config.write_text(f"data: {data}\npredictions: {predictions}\noutput: {data.with_name('mined')}\n")
-    assert main(["--config", str(config)]) == 0
+    assert main(["--config", str(config), "mining.uncalibrated=allow"]) == 0
     said = read_manifest(data.with_name("mined"))["mining"]
     assert said["predictions"]["source"]["verifier_fingerprint"] == "f" * 64
     assert said["scored_this_manifest"] is not warned
@@ -230,7 +230,7 @@ def test_media_are_still_found_from_the_new_directory(tmp_path):
 def test_the_command_says_what_it_did_and_fails_with_status_one(data, capsys):
     predict(data, lambda pair, n: 0.99 if n % 5 == 0 else n % 9 / 10)
     arguments = ["--config", str(ROOT / "configs" / "mine.yaml"), f"data={data}", f"output={data.with_name('mined')}"]
-    arguments.append(f"predictions={data.with_name('predictions.jsonl')}")
+    arguments += [f"predictions={data.with_name('predictions.jsonl')}", "mining.uncalibrated=allow"]
     assert main(arguments) == 0
     printed = capsys.readouterr().out
     assert all(word in printed for word in ("positives", "hard", "random", "review.jsonl", "wrote", "mined"))
@@ -240,6 +240,88 @@ def test_the_command_says_what_it_did_and_fails_with_status_one(data, capsys):
     assert "hard_share: must be in [0, 1], got 7.0" in capsys.readouterr().err
     assert main([*arguments, "predictions=${NO_SUCH_VARIABLE}/p.parquet"]) == 1
     assert "an environment variable is unset" in capsys.readouterr().err
+
+
+def teacher_file(data: Path, source: dict, p_of: Callable[[Pair, int], float] = lambda pair, n: 0.1) -> Path:
+    """A predictions file of the train split with this source, where `config_of` does not look for it."""
+    path, rows = data.with_name("teacher.parquet"), sorted(read_split(data, "train"), key=lambda pair: pair.id)
+    predictions = [
+        Prediction(
+            p.id, math.log(p_of(p, n) / (1 - p_of(p, n))), p_of(p, n), p.label, p.split, p.group, p.role, p.origin,
+            p.modality, claim=p.claim,
+        )
+        for n, p in enumerate(rows)
+    ]  # fmt: skip
+    write_predictions(path, predictions, source)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [({"verifier_fingerprint": "f" * 64}, "null"), ({"calibrated": False}, "false"), ({"calibrated": "yes"}, '"yes"')],
+)
+def test_uncalibrated_teachers_are_refused_unless_they_are_allowed(data, source, said, capsys):
+    config, output = data.with_name("mine.yaml"), data.with_name("mined")
+    config.write_text(f"data: {data}\npredictions: {teacher_file(data, source)}\noutput: {output}\n")
+    assert main(["--config", str(config)]) == 1
+    message = capsys.readouterr().err
+    assert (
+        f"teacher.parquet: must say that its probabilities are calibrated on gold labels, got calibrated: {said}; "
+        in message
+    )
+    assert "eval/teach.py" in message
+    assert "mining.uncalibrated: allow" in message
+    assert not output.exists()
+    assert main(["--config", str(config), "mining.uncalibrated=allow"]) == 0
+    assert main(["--config", str(config), "mining.uncalibrated=maybe"]) == 1
+
+
+def test_json_lines_say_nothing_of_calibration_and_are_refused_likewise(data):
+    predict(data, lambda pair, n: 0.1)
+    with pytest.raises(RowError, match=r"predictions\.jsonl: .* got calibrated: null; .*eval/teach\.py"):
+        mine_data_set(config_of(data, uncalibrated="refuse"))
+
+
+def test_a_calibrated_teacher_passes_and_the_manifest_names_it_first(data):
+    teachers = [{"verifier_fingerprint": "a" * 64, "method": "platt"}, {"verifier_fingerprint": "b" * 64}]
+    source = {"verifier_fingerprint": "f" * 64, "calibrated": True, "prompt_sha256": "c" * 64, "teachers": teachers}
+    source["labels"] = ["supported", "refuted", "not_enough"]
+    config = dataclasses.replace(config_of(data), predictions=str(teacher_file(data, source)), mining=MiningConfig())
+    said = mine_data_set(config)["mining"]
+    assert next(iter(said)) == "teacher"
+    del source["labels"]
+    assert said["teacher"] == source
+    del source["teachers"], source["prompt_sha256"]
+    teacher_file(data, source)
+    assert mine_data_set(config)["mining"]["teacher"] == {**source, "prompt_sha256": None}
+
+
+@pytest.mark.parametrize("labels", [["refuted", "supported"], ["entailed"], "supported"])
+def test_log_odds_of_another_label_are_refused_even_where_uncalibrated_ones_are_allowed(data, labels):
+    path = teacher_file(data, {"calibrated": True, "labels": labels})
+    for mining in (MiningConfig(), MiningConfig(uncalibrated="allow")):
+        config = dataclasses.replace(config_of(data), predictions=str(path), mining=mining)
+        with pytest.raises(RowError, match=r"teacher\.parquet: must be scores of supported, the first label, got"):
+            mine_data_set(config)
+
+
+def test_a_teacher_file_gives_the_hard_positives_as_well_as_the_hard_negatives(data):
+    path = teacher_file(data, {"calibrated": True}, lambda pair, n: (n % 89 + 1) / 100)
+    mining = MiningConfig(positives=6, positive_share_hard=0.5, hard_share=1.0)
+    mine_data_set(dataclasses.replace(config_of(data), predictions=str(path), mining=mining))
+    p = {pair.id: (n % 89 + 1) / 100 for n, pair in enumerate(sorted(read_split(data, "train"), key=lambda q: q.id))}
+    everything = [pair for pair in read_split(data, "train") if pair.label == "supported"]
+    kept = [pair for pair in read_split(data.with_name("mined"), "train") if pair.label == "supported"]
+    assert len(kept) == 6 < len(everything)
+    assert sorted(p[pair.id] for pair in kept)[:3] == sorted(p[pair.id] for pair in everything)[:3]
+
+
+def test_a_teacher_file_of_more_than_the_train_split_is_refused(data):
+    path = teacher_file(data, {"calibrated": True})
+    rows, source = read_predictions(path)
+    write_predictions(path, [*rows, dataclasses.replace(rows[0], pair_id="of another split")], source)
+    with pytest.raises(RowError, match=r"not of these rows, got 1 of \d+ unknown, e\.g\. 'of another split'"):
+        mine_data_set(dataclasses.replace(config_of(data), predictions=str(path)))
 
 
 @pytest.mark.slow
