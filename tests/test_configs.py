@@ -19,7 +19,7 @@ CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").rglob("*.y
 def kind(path):
     if path.name.startswith("accelerate_"):
         return "launch"
-    return "mine" if path.stem == "mine" else "build" if path.stem.endswith("_build") else "sft"
+    return "mine" if path.stem.endswith("mine") else "build" if path.stem.endswith("_build") else "sft"
 
 
 def named(wanted):

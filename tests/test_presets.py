@@ -19,11 +19,16 @@ from proofreel.train.arguments import parse
 from proofreel.train.memory import TEXT_TOKENS, Engine, Load, estimate_run
 
 CONFIGS = Path(__file__).resolve().parent.parent / "configs"
-PRESETS = sorted(CONFIGS.glob("qwen25*.yaml"))
+PAPERS = ("dualfact_qlora", "mirage_next_token", "mirage_nli", "mirage_text_next_token", "mirage_text_nli")
+PRESETS = sorted([*CONFIGS.glob("qwen25*.yaml"), *(CONFIGS / f"{name}.yaml" for name in PAPERS)])
 # The estimate is of tensors: what a card is sold as, less a tenth for all that is not ours on it.
 USABLE = 0.9
 
 LINEARS = {f"self_attn.{n}_proj" for n in "qkvo"} | {f"mlp.{n}_proj" for n in ("gate", "up", "down")}
+ADAPTED = {"dualfact_qlora": {f"self_attn.{n}_proj" for n in "qkv"} | {"mlp.gate_proj"}}
+"""Linear layers with an adapter, of presets that do not adapt all."""
+OUTPUT_LAYER = {"dualfact_qlora"}
+"""Presets that adapt lm_head as well."""
 
 
 def header(path):
@@ -46,6 +51,17 @@ def shape(name):
 def read(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *_, **__: True)  # the machine they are meant for
     return lambda path: parse(["--config", str(path), "--use_cpu", "true", "--output_dir", str(tmp_path)])
+
+
+def has_head(path):
+    return "nli" in path.stem.split("_")
+
+
+def adapted_model(model_config, config):
+    """The network of a preset with its adapters, and how many parameters train by part."""
+    with torch.device("meta"):
+        model = attach_lora(meta_model(config), get_peft_config(model_config))
+    return model, trainable_summary(model)
 
 
 def layers_of(config):
@@ -76,28 +92,32 @@ def test_the_presets_of_all_sizes_and_cards_are_there():
 def test_a_preset_is_launched_with_the_script_its_name_says(path):
     script = re.search(r"train/(\w+)\.py", header(path))
     assert script is not None
-    assert script[1] == ("nli" if "_nli_" in path.stem else "sft")
+    assert script[1] == ("nli" if has_head(path) else "sft")
     assert f"--config configs/{path.name}" in header(path)
 
 
 @each(PRESETS)
-def test_adapters_hit_the_language_model_only_and_every_linear_layer_of_it(read, path):
+def test_adapters_hit_the_language_model_only_and_in_every_layer_what_the_preset_is_for(read, path):
     _, _, model_config = read(path)
     config = shape(model_config.model_name_or_path)
-    with torch.device("meta"):
-        model = attach_lora(meta_model(config), get_peft_config(model_config))
+    model, counts = adapted_model(model_config, config)
     adapted = {name for name, module in model.named_modules() if hasattr(module, "base_layer")}
     layers = range(config.get_text_config().num_hidden_layers)
-    prefix = "base_model.model." + layers_of(config)
-    assert adapted == {f"{prefix}.{i}.{linear}" for i in layers for linear in LINEARS}
+    prefix, linears = "base_model.model." + layers_of(config), ADAPTED.get(path.stem, LINEARS)
+    expected = {f"{prefix}.{i}.{linear}" for i in layers for linear in linears}
+    assert adapted == expected | ({"base_model.model.lm_head"} if path.stem in OUTPUT_LAYER else set())
 
     text, rank = config.get_text_config(), model_config.lora_r
-    keys = text.hidden_size * text.num_key_value_heads // text.num_attention_heads
-    per_layer = 2 * (2 * text.hidden_size) + 2 * (text.hidden_size + keys)
-    per_layer += 3 * (text.hidden_size + text.intermediate_size)
-    counts = trainable_summary(model)
+    hidden, mlp = text.hidden_size, text.intermediate_size
+    keys = hidden * text.num_key_value_heads // text.num_attention_heads
+    widths = {"q": 2 * hidden, "k": hidden + keys, "v": hidden + keys, "o": 2 * hidden}
+    widths |= dict.fromkeys(("gate", "up", "down"), hidden + mlp)
+    per_layer = sum(n for name, n in widths.items() if any(linear.endswith(f".{name}_proj") for linear in linears))
+    wanted = {"language_model": rank * len(layers) * per_layer}
+    if path.stem in OUTPUT_LAYER:
+        wanted["lm_head"] = rank * (hidden + text.vocab_size)
     assert counts.pop("total") == sum(p.numel() for p in model.parameters())
-    assert {k: n for k, n in counts.items() if n} == {"language_model": rank * len(layers) * per_layer}
+    assert {k: n for k, n in counts.items() if n} == wanted
 
 
 @each(PRESETS)
@@ -109,6 +129,7 @@ def test_only_linears_of_the_language_model_are_quantised(read, path):
         return
     assert quantization.bnb_4bit_quant_type == "nf4"
     assert quantization.bnb_4bit_use_double_quant
+    assert quantization.bnb_4bit_compute_dtype == torch.bfloat16
     config = shape(model_config.model_name_or_path)
     model = replace_with_bnb_linear(meta_model(config), list(UNQUANTISED_MODULES), quantization)
     quantised = {name for name, module in model.named_modules() if isinstance(module, Linear4bit)}
@@ -122,8 +143,9 @@ def test_a_preset_runs_on_the_weights_whose_shape_is_known_and_does_not_adapt_ti
     _, _, model_config = read(path)
     config = shape(model_config.model_name_or_path)
     assert config.tie_word_embeddings == ("VL-3B-" in model_config.model_name_or_path)
-    named = [*(model_config.lora_target_modules or ()), *(model_config.lora_modules_to_save or ())]
-    assert not {"lm_head", "embed_tokens"} & set(named)
+    assert "embed_tokens" not in str(model_config.lora_target_modules)
+    assert not model_config.lora_modules_to_save
+    assert not (config.tie_word_embeddings and path.stem in OUTPUT_LAYER)
 
 
 @each(STATED)
@@ -132,7 +154,9 @@ def test_the_memory_a_preset_states_is_what_is_computed_and_fits_its_card(read, 
     found = re.search(r"Expected memory: ([\d.]+) GiB per GPU, of an? (\d+) GB card", header(path))
     assert found is not None
     config = shape(model_config.model_name_or_path)
-    needed = estimate_run(config, arguments, training, model_config, launched(path), head="_nli_" in path.stem)
+    counts = adapted_model(model_config, config)[1]
+    known = {"n_trainable": sum(counts.values()) - counts["total"], "head": has_head(path)}
+    needed = estimate_run(config, arguments, training, model_config, launched(path), **known)
     assert found[1] == f"{needed.gib:.1f}", str(needed)
     assert needed.gib < USABLE * int(found[2])
 
