@@ -8,6 +8,7 @@ joins them. Processes meet in that folder only: there is nothing between them th
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -37,6 +38,23 @@ class Share:
 
     rank: int = 0
     world: int = 1
+
+    @classmethod
+    def of_launcher(cls) -> Share:
+        """As accelerate launch, torchrun and the like number their processes; alone where nothing launched this."""
+        return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+
+
+def own_device() -> str | None:
+    """Of one process, any; of several on a machine, one each, as the launcher numbers them."""
+    import torch
+
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("true", "1"):
+        return "cpu"
+    local = os.environ.get("LOCAL_RANK")
+    if local is None or not torch.cuda.is_available():
+        return None
+    return f"cuda:{int(local) % torch.cuda.device_count()}"
 
 
 def score_in_bulk(

@@ -1,9 +1,11 @@
-"""Score one split of a data set with a verifier (a draft or an exported one).
+"""Score one split of a data set with a verifier (a draft or an exported one), or with a model nobody trained for it.
 
 python eval/predict.py --verifier runs/demo/draft --data runs/demo/data --split test --out runs/demo/test.parquet
 proofreel predict --verifier DIR --data DIR --split test --out test.parquet --controls mismatched-evidence
+python eval/predict.py --zero-shot configs/teacher_endpoint.yaml --data DIR --split train --out teacher/train.parquet
+accelerate launch --num_processes 8 eval/predict.py --zero-shot configs/teacher_72b_nf4.yaml --data DIR --split ...
 
-Stopped at any moment and started again with the same words, it goes on where it was.
+Stopped at any moment and started again with the same words, by as many processes as you like, it goes on where it was.
 """
 
 import argparse
@@ -12,34 +14,49 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+CONTROLS = ["mismatched-evidence", "zero-shot"]
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, score, write, and say how many rows failed."""
-    parser = argparse.ArgumentParser(
-        prog="proofreel predict", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    args = _parser().parse_args(argv)
+
+    from proofreel.data_prep.dataset import read_split
+    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.eval.predicting import hide_evidence
+
+    try:
+        _check(args)
+        pairs = read_split(args.data, args.split)
+        if args.claim_only:
+            pairs = hide_evidence(pairs)
+        _score(args, pairs, [None, *(c for c in args.controls if c != "zero-shot")])
+        if "zero-shot" in args.controls:
+            _score(args, pairs, ["zero-shot"], adapter=False)
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="proofreel predict", description=__doc__, formatter_class=form)
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--verifier", type=Path, help="verifier directory")
+    asked.add_argument(
+        "--zero-shot",
+        type=Path,
+        metavar="CONFIG",
+        help="YAML file of a model that is asked as it is: behind an endpoint, or a checkpoint (docs/teachers.md)",
     )
-    parser.add_argument("--verifier", type=Path, required=True, help="verifier directory")
     parser.add_argument("--data", type=Path, required=True, help="data set folder written by data_prep/build.py")
     parser.add_argument("--split", required=True, help="train, validation, calibration or test")
     parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
-    parser.add_argument("--base", type=Path, help="base checkpoint, if not where the verifier says")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; default: a GPU if there is one")
-    parser.add_argument(
-        "--frame-cache", type=Path, help="folder that keeps decoded frames between runs; decoders then have a deadline"
-    )
-    parser.add_argument(
-        "--vision-cache", type=Path, help="folder that keeps what the vision tower makes of frames between runs"
-    )
-    parser.add_argument(
-        "--batch-tokens",
-        type=int,
-        default=4096,
-        help="most tokens of several segments in one forward (default: 4096); more may be faster on a large GPU",
-    )
     parser.add_argument(
         "--controls",
         nargs="+",
-        choices=["mismatched-evidence", "zero-shot"],
+        choices=CONTROLS,
         default=[],
         help="score these as well, each into a file of its own beside --out: claims against another group's evidence; "
         "the base alone, its adapter left out",
@@ -57,44 +74,118 @@ def main(argv: Sequence[str] | None = None) -> int:
         "predictions is exported with it (default: as the verifier says)",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that holds other predictions")
-    args = parser.parse_args(argv)
+    _add_running(parser)
+    return parser
 
-    from proofreel.data_prep.dataset import read_split, sha256_of
-    from proofreel.data_prep.errors import ProofreelError
-    from proofreel.data_prep.frame_cache import FrameCache
-    from proofreel.eval.predicting import hide_evidence, mismatch_evidence
-    from proofreel.eval.resumable import score_to
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    """How it runs, which changes no margin."""
+    parser.add_argument("--base", type=Path, help="base checkpoint, if not where the verifier says")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; default: a GPU if there is one, one per process")
+    parser.add_argument(
+        "--frame-cache", type=Path, help="folder that keeps decoded frames between runs; decoders then have a deadline"
+    )
+    parser.add_argument(
+        "--vision-cache", type=Path, help="folder that keeps what the vision tower makes of frames between runs"
+    )
+    parser.add_argument(
+        "--batch-tokens",
+        type=int,
+        default=4096,
+        help="most tokens of several segments in one forward (default: 4096); more may be faster on a large GPU",
+    )
+    parser.add_argument(
+        "--rows-per-block", type=int, default=256, help="what an interruption may cost each process (default: 256)"
+    )
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what a zero-shot model has no place for."""
+    from proofreel.data_prep.errors import ConfigError
+
+    if args.zero_shot is None:
+        return
+    if args.base is not None:
+        raise ConfigError(f"--base: the config names the checkpoint, got {args.base}; leave it out")
+    if "zero-shot" in args.controls:
+        raise ConfigError("--controls: the model has no adapter to leave out, got zero-shot; leave it out")
+
+
+def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | None], adapter: bool = True) -> None:
+    """Score the pairs, and each control, into a file of its own, all of them by one model."""
+    from proofreel.data_prep.dataset import sha256_of
+    from proofreel.eval.bulk import Share, score_in_bulk
+    from proofreel.eval.predicting import mismatch_evidence, question_of
+
+    judge, model = _zero_shot(args) if args.zero_shot else _verifier(args, adapter)
+    for control in controls:
+        rows = mismatch_evidence(pairs) if control == "mismatched-evidence" else pairs
+        source = question_of(judge) | {
+            "manifest_sha256": sha256_of(args.data / "manifest.json"),
+            "control": "claim-only" if args.claim_only else control,
+        }
+        out = args.out if control is None else args.out.with_name(f"{args.out.stem}-{control}{args.out.suffix}")
+        found = score_in_bulk(
+            out,
+            judge,
+            rows,
+            source | ({"model": model} if model else {}),
+            share=Share.of_launcher(),
+            rows_per_block=args.rows_per_block,
+            overwrite=args.overwrite,
+            tell=lambda text: print(text, file=sys.stderr),
+        )
+        if found is not None:
+            _tell(out, found)
+    if hasattr(judge, "summary"):
+        print(judge.summary(), file=sys.stderr)
+
+
+def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
+    """The verifier on this process's own device; without its adapter, the base it stands on."""
+    from proofreel.eval.bulk import own_device
     from proofreel.models.verifier import Verifier
 
-    try:
-        pairs = read_split(args.data, args.split)
-        if args.claim_only:
-            pairs = hide_evidence(pairs)
-        for control in [None, *args.controls]:
-            verifier = Verifier.from_pretrained(
-                args.verifier,
-                device=args.device,
-                base=args.base,
-                adapter=control != "zero-shot",
-                frame_cache=FrameCache(args.frame_cache) if args.frame_cache else None,
-                vision_cache=args.vision_cache,
-                prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
-                batch_tokens=args.batch_tokens,
-                untrained_evidence=args.untrained_evidence,
-            )
-            if args.windowing is not None:
-                verifier = verifier.with_windowing(args.windowing)
-            rows = mismatch_evidence(pairs) if control == "mismatched-evidence" else pairs
-            source = {
-                "manifest_sha256": sha256_of(args.data / "manifest.json"),
-                "control": "claim-only" if args.claim_only else control,
-            }
-            out = args.out if control is None else args.out.with_name(f"{args.out.stem}-{control}{args.out.suffix}")
-            _tell(out, score_to(out, verifier, rows, source, overwrite=args.overwrite))
-    except ProofreelError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    verifier = Verifier.from_pretrained(
+        args.verifier,
+        device=args.device or own_device(),
+        base=args.base,
+        adapter=adapter,
+        frame_cache=_frame_cache(args),
+        vision_cache=args.vision_cache,
+        prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
+        batch_tokens=args.batch_tokens,
+        untrained_evidence=args.untrained_evidence,
+    )
+    return (verifier if args.windowing is None else verifier.with_windowing(args.windowing)), None
+
+
+def _zero_shot(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """Who answers, and the name and revision of the model."""
+    from proofreel.data_prep.config import load_config
+    from proofreel.data_prep.errors import ConfigError
+    from proofreel.eval.bulk import own_device
+    from proofreel.models.zero_shot import ZeroShotConfig, open_zero_shot
+
+    config = load_config(ZeroShotConfig, args.zero_shot)
+    if args.windowing is not None and config.endpoint is not None:
+        raise ConfigError(f"--windowing: an endpoint judges evidence whole, got {args.windowing}; leave it out")
+    judge, model = open_zero_shot(
+        config,
+        device=args.device or own_device(),
+        frame_cache=_frame_cache(args),
+        vision_cache=args.vision_cache,
+        batch_tokens=args.batch_tokens,
+    )
+    if args.windowing is not None:
+        judge = judge.with_windowing(args.windowing)  # type: ignore[union-attr]
+    return judge, model
+
+
+def _frame_cache(args: argparse.Namespace) -> Any:
+    from proofreel.data_prep.frame_cache import FrameCache
+
+    return FrameCache(args.frame_cache) if args.frame_cache else None
 
 
 def _tell(out: Path, scored: Any) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from ..data_prep.errors import RowError
 from ..data_prep.rows import Evidence, Pair, Passage, evidence_key
+from ..models.hosted import HostedVerifier
 from ..models.verdicts import Verdict
 from ..models.verifier import Verifier
 from .predictions import Prediction
@@ -35,6 +37,16 @@ def prediction_of(pair: Pair, verdict: Verdict) -> Prediction:
         claim=pair.claim,
         evidence=evidence_key(pair.evidence),
     )
+
+
+def question_of(asked: Verifier | HostedVerifier) -> dict[str, Any]:
+    """What the predictions' source says of the question: the prompt's hash, and the labels whose first is the margin's.
+
+    A student that asks another question, or orders its labels in another way, must not learn from these margins.
+    """
+    if isinstance(asked, HostedVerifier):
+        return {"prompt_sha256": asked.prompt.sha256, "labels": list(asked.labels)}
+    return {"prompt_sha256": asked.encoder.prompt.sha256, "labels": list(asked.readout.labels)}
 
 
 def hide_evidence(pairs: Sequence[Pair]) -> list[Pair]:

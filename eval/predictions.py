@@ -2,7 +2,8 @@
 
 One row per pair, failed rows included: a failure has NaN for margin and probability and says why in `error`. Where the
 predictions come from (`source`) is stored in the file's own metadata. Keys of `source` that other programs look at:
-`verifier_fingerprint`, `manifest_sha256` (of the data set), `calibrated` (is `p_supported` a calibrated probability?).
+`verifier_fingerprint`, `manifest_sha256` (of the data set), `calibrated` (is `p_supported` a calibrated probability?),
+`prompt_sha256` (of the prompt asked with) and `labels` (in order; the margin is of the first against the rest).
 """
 
 from __future__ import annotations

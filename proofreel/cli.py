@@ -17,7 +17,7 @@ COMMANDS = {
         "fine-tune a next-token verifier (several processes: accelerate launch train/sft.py)",
     ),
     "nli": ("proofreel.train.nli", "fine-tune a verifier with an NLI head (likewise)"),
-    "predict": ("proofreel.eval.predict", "score one split of a data set"),
+    "predict": ("proofreel.eval.predict", "score one split of a data set, with a verifier or a zero-shot model"),
     "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
     "report": ("proofreel.eval.report", "metrics and a report page"),
     "export": ("proofreel.eval.export", "publish a verifier directory"),

@@ -133,7 +133,7 @@ def _list_rejected(out: Path, claims: ClaimFile) -> None:
 def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
     from proofreel.eval.bulk import Share, score_in_bulk
 
-    share = Share(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+    share = Share.of_launcher()
     verifier = _opened(args)
     verifier = verifier if args.prior is None else verifier.with_prior(args.prior)
     for note in verifier.notes if share.rank == 0 else ():
@@ -155,6 +155,7 @@ def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
 def _opened(args: argparse.Namespace) -> Any:
     """The verifier or cascade, on this process's own device."""
     from proofreel.data_prep.frame_cache import FrameCache
+    from proofreel.eval.bulk import own_device
     from proofreel.models.cascade import Cascade
     from proofreel.models.cascade_directory import is_cascade
     from proofreel.models.hub import find_verifier
@@ -164,7 +165,7 @@ def _opened(args: argparse.Namespace) -> Any:
     options: dict[str, Any] = {} if args.base is None else {"base": args.base}
     return (Cascade if is_cascade(folder) else Verifier).from_pretrained(
         folder,
-        device=args.device or _device(),
+        device=args.device or own_device(),
         dtype=args.dtype,
         media_root=args.media,
         frame_cache=FrameCache(args.frame_cache) if args.frame_cache else None,
@@ -173,18 +174,6 @@ def _opened(args: argparse.Namespace) -> Any:
         untrained_evidence=args.untrained_evidence,
         **options,
     )
-
-
-def _device() -> str | None:
-    """Of one process, any; of several on a machine, one each, as the launcher numbers them."""
-    import torch
-
-    if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("true", "1"):
-        return "cpu"
-    local = os.environ.get("LOCAL_RANK")
-    if local is None or not torch.cuda.is_available():
-        return None
-    return f"cuda:{int(local) % torch.cuda.device_count()}"
 
 
 if __name__ == "__main__":

@@ -35,7 +35,10 @@ def request_key(request: Mapping[str, Any]) -> str:
 
 
 class CompletionsCache:
-    """`<directory>/<first two hex digits>/<key>.json`, each holding the request and its completion."""
+    """`<directory>/<first two hex digits>/<key>.json`, each holding the request and its completion.
+
+    Of pictures in a request only the hash is kept: thousands of questions may show the same ones.
+    """
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
@@ -49,7 +52,7 @@ class CompletionsCache:
         """The stored answer; None if there is none, or if the file is damaged or holds another request's."""
         try:
             stored = json.loads(self.path(request).read_text(encoding="utf-8"))
-            same = request_key(stored["request"]) == request_key(request)
+            same = request_key(stored["request"]) == request_key(_without_pictures(request))
             return _completion(stored["completion"]) if same else None
         except (FileNotFoundError, ValueError, LookupError, TypeError):
             return None
@@ -61,7 +64,8 @@ class CompletionsCache:
         part = path.with_name(f".part-{os.getpid()}-{secrets.token_hex(8)}")
         try:
             with part.open("x", encoding="utf-8") as file:
-                json.dump({"request": dict(request), "completion": vars(completion)}, file, indent=1, allow_nan=False)
+                kept = {"request": _without_pictures(request), "completion": vars(completion)}
+                json.dump(kept, file, indent=1, allow_nan=False)
                 file.flush()
                 os.fsync(file.fileno())
             if _link(part, path):
@@ -72,6 +76,17 @@ class CompletionsCache:
             return completion
         finally:
             part.unlink(missing_ok=True)
+
+
+def _without_pictures(value: Any) -> Any:
+    """A request with the hash of every data URL in its place."""
+    if isinstance(value, Mapping):
+        return {name: _without_pictures(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_pictures(inner) for inner in value]
+    if isinstance(value, str) and value.startswith("data:image/"):
+        return f"{value.partition(',')[0]},sha256:{hashlib.sha256(value.encode()).hexdigest()}"
+    return value
 
 
 def _link(part: Path, path: Path) -> bool:

@@ -127,9 +127,13 @@ class LanguageModel:
         Raises:
             AnswerError: the endpoint gives no log-probabilities, or no word is among the tokens.
         """
+        return word_logprobs(self.first_tokens(messages), words)
+
+    def first_tokens(self, messages: Sequence[Message]) -> tuple[tuple[str, float], ...]:
+        """(token, natural-log probability) of the 20 likeliest first tokens; none if the endpoint gives none."""
         request = self._request(messages) | {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
         limits = [name for name in ("max_tokens", "max_completion_tokens") if name in request]
-        return word_logprobs(self._answer(request | dict.fromkeys(limits, 1)).first_tokens, words)
+        return self._answer(request | dict.fromkeys(limits, 1)).first_tokens
 
     def costs(self) -> dict[str, int | float]:
         """What was asked and paid so far, for a manifest.
