@@ -11,6 +11,8 @@ from proofreel.data_prep.build_config import BuildConfig
 from proofreel.data_prep.config import load_config
 from proofreel.data_prep.mined_dataset import MineConfig
 from proofreel.models.positions import POSITION_RULES
+from proofreel.models.prompt import Prompt
+from proofreel.models.zero_shot import ZeroShotConfig
 from proofreel.train.arguments import parse
 
 CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").rglob("*.yaml"))
@@ -19,6 +21,8 @@ CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").rglob("*.y
 def kind(path):
     if path.name.startswith("accelerate_"):
         return "launch"
+    if path.name.startswith("teacher_"):
+        return "teacher"
     return "mine" if path.stem.endswith("mine") else "build" if path.stem.endswith("_build") else "sft"
 
 
@@ -27,7 +31,7 @@ def named(wanted):
 
 
 def test_there_are_configs_of_every_kind():
-    assert {kind(p) for p in CONFIGS} == {"launch", "build", "mine", "sft"}
+    assert {kind(p) for p in CONFIGS} == {"launch", "build", "mine", "sft", "teacher"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
@@ -60,6 +64,16 @@ def test_build_configs_load(path):
 @named("mine")
 def test_mining_configs_load(path):
     assert load_config(MineConfig, path).mining.hard_share == 0.75
+
+
+@named("teacher")
+def test_teacher_configs_load_and_ask_what_the_presets_students_are_asked(path):
+    config = load_config(ZeroShotConfig, path)
+    assert config.prompt.sha256 == Prompt().sha256
+    # All frames at their largest fit: an endpoint does not merge them in pairs, a local model does.
+    visual = config.sampling.max_frames * config.sampling.max_pixels // 28**2
+    assert (visual if config.model is None else visual // 2) <= 8192
+    assert config.model is None or config.model.max_tokens > 8192
 
 
 @named("sft")
