@@ -15,8 +15,9 @@ With L the term of `Objective` and c the class weight, the whole is, over the cl
 
     sum_i w_i (h_i L_i + (1 - h_i) S_i + listwise_weight R_i) / sum_i w_i (h_i c_i + 1 - h_i)
 
-so alpha 1 without a listwise term is training on labels. R depends on the packing, as the paired term of `Objective`
-does: a claim is ordered among those of its own packed row.
+so alpha 1 on labels that nobody doubts, without a listwise term, is training on labels. R depends on the packing, as
+the paired term of `Objective` does: a claim is ordered among those of its own packed row. A label with no share (h = 0)
+is no label: it takes no part in the paired term either, not even as another claim's opposite.
 
 Shape suffixes: _B rows, _K claims of a row, _C labels.
 """
@@ -157,7 +158,8 @@ class DistillingObjective:
         """(B, K) each claim's term of the sum; arguments as for `Objective.losses` and `claim_weights`."""
         real_BK = labels_BK != IGNORED
         taught_BK = real_BK & ~teacher_BK.isnan()
-        of_labels_BK = self.hard.losses(logits_BKC, labels_BK, classes_BK, weights_BK)
+        trusted_BK = torch.where(shares_BK > 0, classes_BK, IGNORED)
+        of_labels_BK = self.hard.losses(logits_BKC, labels_BK, trusted_BK, weights_BK)
         # A NaN times 0 is NaN, in the loss and in its gradient.
         margins_BK = margin(torch.where(real_BK[..., None], logits_BKC, 0.0))
         teacher_BK = torch.where(taught_BK, teacher_BK, 0.0)

@@ -60,16 +60,12 @@ def run(
     """
     check_engine(training, arguments.vision_cache)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
-    splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
-    pairs = {split: _read(arguments, split) for split in splits}
+    pairs, taught = _rows(arguments, training, distill)
     config = read_config(base)
     encoder = make_encoder(arguments, base, config)
     words = LabelWords.of(arguments.prompt(), encoder.tokenizer)
     readout = make_readout(arguments, words, nli)
     counts = TokenCounts(encoder)
-    taught = None if distill is None else join_teacher(pairs["train"], distill, arguments)
-    if taught is not None:
-        pairs["train"] = taught.pairs
     validate(pairs, counts, training, distills=taught is not None)
     plan = plan_of(pairs, config, readout, counts, arguments, training, model_config)
     plan += "" if taught is None else f"\n{taught.line()}"
@@ -256,8 +252,21 @@ def _verifier_config(
     )
 
 
+def _rows(
+    arguments: VerdictArguments, training: TrainingArguments, distill: DistillArguments | None
+) -> tuple[dict[str, list[Pair]], Taught | None]:
+    """The pairs of each split, and what a teacher said of those to train on."""
+    splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
+    pairs = {split: _read(arguments, split) for split in splits}
+    if distill is None:
+        return pairs, None
+    taught = join_teacher(pairs["train"], distill, arguments)
+    return pairs | {"train": taught.pairs}, taught
+
+
 def _read(arguments: VerdictArguments, split: str) -> list[Pair]:
-    pairs = read_split(arguments.dataset_dir, split)
+    # A margin stored with a row is of nobody knows whom: a teacher speaks through its file, and of train alone.
+    pairs = [dataclasses.replace(p, teacher_margin=None) for p in read_split(arguments.dataset_dir, split)]
     return hide_evidence(pairs) if arguments.claim_only else pairs
 
 

@@ -74,7 +74,10 @@ def join_teacher(pairs: Sequence[Pair], distill: DistillArguments, arguments: Ve
     path, distillation = Path(distill.teacher), distillation_of(distill)
     predictions, source = read_predictions(path)
     _check_source(path, source, distill)
-    _check_manifest(path, source.get("manifest_sha256"), Path(arguments.dataset_dir))
+    own, scored = _manifests(Path(arguments.dataset_dir)), source.get("manifest_sha256")
+    _check_manifest(path, scored, own, arguments.dataset_dir)
+    if scored == own[0]:  # in a data set that was mined, rows of its parent are missing
+        _check_no_others(path, pairs, predictions)
     _check_prompt(path, source.get("prompt_sha256"), arguments.prompt().sha256, distill)
     said = {p.pair_id: p for p in predictions}
     _check_claims(path, pairs, said)
@@ -133,16 +136,31 @@ def _check_prompt(path: Path, asked: str | None, prompt: str, distill: DistillAr
         )
 
 
-def _check_manifest(path: Path, scored: str | None, data: Path) -> None:
-    """The file must be of this data set, or of one it was mined out of."""
+def _manifests(data: Path) -> list[str]:
+    """The hashes of a data set's manifest and of those it was mined out of, the last of all at the end."""
     known, mining = [sha256_of(data / MANIFEST)], read_manifest(data).get("mining")
     while mining:
         known.append(mining["parent"]["manifest_sha256"])
         mining = mining["parent"].get("mining")
-    if scored not in known:
+    return known
+
+
+def _check_manifest(path: Path, scored: str | None, own: Sequence[str], data: str) -> None:
+    """The file must be of this data set, or of one it was mined out of."""
+    if scored not in own:
         raise RowError(
-            f"{path}: margins of another data set, got manifest {scored} and {data} has {known[0]}; score the train "
+            f"{path}: margins of another data set, got manifest {scored} and {data} has {own[0]}; score the train "
             "split of this data set (eval/predict.py)"
+        )
+
+
+def _check_no_others(path: Path, pairs: Sequence[Pair], predictions: Sequence[Prediction]) -> None:
+    """Rows of other splits do no harm; a row of train that is not there tells that these rows are others."""
+    ids = {pair.id for pair in pairs}
+    if others := [p.pair_id for p in predictions if p.split == "train" and p.pair_id not in ids]:
+        raise RowError(
+            f"{path}: holds rows that the train split lacks, got {len(others)} of {len(predictions)}, e.g. "
+            f"{others[0]!r}; score the train split as it is now (eval/predict.py)"
         )
 
 
@@ -162,16 +180,18 @@ def _check_silent(
     said: Mapping[str, Prediction],
     distill: DistillArguments,
 ) -> None:
+    reasons = [(p.id, said[p.id].error if p.id in said else "not in the file") for p in silent[:SHOWN]]
+    shown = "; ".join(f"{id!r} ({reason})" for id, reason in reasons)
     if len(silent) == len(pairs):
-        raise RowError(f"{path}: no usable margin for any row, got 0 of {len(pairs)}; see why scoring failed")
-    if not silent or distill.missing_teacher == "labels":
-        return
-    reasons = [(p.id, said[p.id].error if p.id in said else "not in the file") for p in silent]
-    shown = "; ".join(f"{id!r} ({reason})" for id, reason in reasons[:SHOWN])
-    raise RowError(
-        f"{path}: rows have no margin of the teacher, got {len(silent)} of {len(pairs)}, e.g. {shown}; score them, or "
-        "set missing_teacher: labels to train these on their labels alone"
-    )
+        raise RowError(
+            f"{path}: no usable margin for any row, got 0 of {len(pairs)}, e.g. {shown}; mend what fails there, and "
+            "score the train split again (eval/predict.py)"
+        )
+    if silent and distill.missing_teacher == "refuse":
+        raise RowError(
+            f"{path}: rows have no margin of the teacher, got {len(silent)} of {len(pairs)}, e.g. {shown}; score them, "
+            "or set missing_teacher: labels to train these on their labels alone"
+        )
 
 
 def distillation_of(arguments: DistillArguments) -> Distillation:
