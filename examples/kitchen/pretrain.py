@@ -68,21 +68,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def pretrain(
-    out: Path, steps: int, seed: int = 0, device: str = "cpu", tower_steps: int = TOWER_STEPS
+    out: Path,
+    steps: int,
+    seed: int = 0,
+    device: str = "cpu",
+    tower_steps: int = TOWER_STEPS,
+    *,
+    begun: bool = False,
+    calm: float = 1.0,
 ) -> tuple[float, list[float]]:
     """Teach the tower, then the whole model; measure and save; goes on where a stopped run left its state file.
+
+    Args:
+        out: checkpoint folder.
+        steps: of captioning.
+        seed: of weights and clips.
+        device: to train on.
+        tower_steps: of the tower alone, before.
+        begun: start from the checkpoint in `out`, and not at random.
+        calm: factor of the learning rate.
 
     Returns:
         Seconds of training, those of earlier calls included, and the loss of every captioning step.
     """
     state_file = out.with_name(f"{out.name}.state.pt")
-    save_tiny_model(out, _texts(), SIZES, seed)
+    if not begun:
+        save_tiny_model(out, _texts(), SIZES, seed)
     model = _load(out, device)
     layout = vision_layout(model.config)
     teacher = Teacher(out, layout)
     clip = lru_cache(maxsize=None)(lambda index: shoot(seed, index))
     began, resumed = time.monotonic(), state_file.is_file()
-    if not resumed:
+    if tower_steps and not resumed:
         right = teach_tower(model.train(), teacher, clip, CLIPS, tower_steps, seed)
         print(f"tower: {right:.3f} of the throw-away heads' last answers right, {time.monotonic() - began:.0f} s")
     optimiser = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.95), weight_decay=WEIGHT_DECAY)
@@ -92,7 +109,7 @@ def pretrain(
     progress = tqdm(range(len(losses), steps), initial=len(losses), total=steps, desc="pretraining", unit="step")
     for step in progress:
         for group in optimiser.param_groups:
-            group["lr"] = LEARNING_RATE * rate(step, steps)
+            group["lr"] = calm * LEARNING_RATE * rate(step, steps)
         rng = np.random.default_rng([seed, step])
         clips = [clip(int(i)) for i in rng.integers(CLIPS, size=CLIPS_A_STEP)]
         batch = to_device(teacher.batch(clips, [lessons_about(c, rng) for c in clips]), device)

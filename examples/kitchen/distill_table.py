@@ -1,0 +1,142 @@
+"""What became of the students: a table over seeds, with intervals from one set of resamples of clips.
+
+Each number is the mean over the seeds. In a resample, clips are drawn once and every seed and student is judged on the
+same ones, so that differences are paired and an interval holds the chance of the test clips, not that of the seeds;
+the seeds' own spread is told beside it.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.manifest import versions
+from proofreel.eval.bootstrap import Resamples, as_observed, interval_of, resample
+from proofreel.eval.headline_draws import headline_rows, headline_values
+from proofreel.eval.predictions import groups_of, labels_of, margins_of, read_predictions
+from proofreel.models.calibration import sigmoid
+from proofreel.models.decisions import read_decision
+from proofreel.models.verifier import Verifier
+
+TIMED_CLIPS, ROUNDS = 60, 3
+Draws = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One trained verifier: what it is, how it was made, where it lies, and its seed in words."""
+
+    name: str
+    told: str
+    folder: Path
+    seed: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Metrics of a row of the table, the mean over its seeds: as observed, in each resample, and of each seed."""
+
+    observed: dict[str, float]
+    drawn: Draws
+    of_seeds: dict[str, list[float]]
+
+
+def table(runs: Sequence[Sequence[Row]], out: Path, n_draws: int = 10_000) -> str:
+    """The table, and the differences that matter.
+
+    Args:
+        runs: of each line of the table, its seeds; the first line is the teacher, the second learns from labels alone,
+            the third is distilled.
+        out: the folder of the experiment, for its test split.
+        n_draws: of clips.
+    """
+    judged = [judge(rows, n_draws) for rows in runs]
+    speeds = claims_per_second([rows[0].folder for rows in runs], out)
+    n_groups = len({p.group for p in read_predictions(runs[0][0].folder / "test.parquet")[0]})
+    lines = [
+        "| verifier | what it saw and learnt from | AUC (95 %) | by seed | F1 (95 %) | ECE as trained (95 %) "
+        "| ECE calibrated | claims/s |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for rows, found, speed in zip(runs, judged, speeds, strict=True):
+        shown = {name: _shown(found.observed[name], found.drawn[name], n_groups) for name in ("auc", "f1", "raw_ece")}
+        by_seed = ", ".join(f"{value:.3f}" for value in found.of_seeds["auc"])
+        ece = f"{found.observed['ece']:.3f}"
+        cells = [rows[0].name, rows[0].told, shown["auc"], by_seed, shown["f1"], shown["raw_ece"], ece, f"{speed:.0f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    teacher, alone, distilled = judged[:3]
+    lines += [
+        "",
+        _compared("AUC of the distilled over that of the teacher", distilled, teacher, "auc", np.divide, n_groups),
+        _compared("AUC, distilled minus labels alone", distilled, alone, "auc", np.subtract, n_groups),
+        _compared("ECE as trained, distilled minus labels alone", distilled, alone, "raw_ece", np.subtract, n_groups),
+        _compared("ECE as trained, distilled minus teacher", distilled, teacher, "raw_ece", np.subtract, n_groups),
+        f"- claims per second, student over teacher: {speeds[2] / speeds[0]:.2f} "
+        f"({TIMED_CLIPS} clips from files, one process, medians of {ROUNDS} rounds in turn)",
+        "",
+        f"{n_groups} test clips, {n_draws} resamples of clips; "
+        + ", ".join(f"{name} {number}" for name, number in versions().items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def judge(rows: Sequence[Row], n_draws: int) -> Judged:
+    """Metrics of one line over its seeds."""
+    per_seed = [_metrics(row.folder, n_draws) for row in rows]
+    names = per_seed[0][0]
+    observed = {name: [float(found[name][0]) for found, _ in per_seed] for name in names}
+    drawn = {name: np.mean([draws[name] for _, draws in per_seed], axis=0) for name in names}
+    return Judged({name: statistics.mean(values) for name, values in observed.items()}, drawn, observed)
+
+
+def _metrics(folder: Path, n_draws: int) -> tuple[Draws, Draws]:
+    """AUC, F1, ECE of the calibrated and of the raw probabilities: as observed, and in each resample."""
+    rows, _ = read_predictions(folder / "test.parquet")
+    used = [p for p in rows if p.error is None and p.label is not None]
+    margins, labels = margins_of(used), labels_of(used)
+    decision = read_decision(folder / "calibrated")
+    calibrated = headline_rows(margins, decision.calibration.predict(margins), labels, decision.point().threshold)
+    raw = headline_rows(margins, sigmoid(margins), labels, 0.5)
+    drawn = resample(groups_of(used), n_draws)
+
+    def both(of: Resamples) -> Draws:
+        values = headline_values(calibrated, of)
+        raw_ece = headline_values(raw, of)["ece_event"]
+        return {"auc": values["auc"], "f1": values["f1"], "ece": values["ece_event"], "raw_ece": raw_ece}
+
+    return both(as_observed(drawn)), both(drawn)
+
+
+def claims_per_second(folders: Sequence[Path], out: Path) -> list[float]:
+    """How fast each verifier scores the same clips, from their files, in turn."""
+    clips = dict.fromkeys(pair.group for pair in read_split(out / "scarce", "test"))
+    chosen = set(list(clips)[:TIMED_CLIPS])
+    pairs = [pair for pair in read_split(out / "scarce", "test") if pair.group in chosen]
+    verifiers = [
+        Verifier.from_pretrained(folder / "run" / "draft", device="cpu", prefix_cache_gib=0) for folder in folders
+    ]
+    seconds: list[list[float]] = [[] for _ in folders]
+    for _ in range(ROUNDS):
+        for verifier, taken in zip(verifiers, seconds, strict=True):
+            began = time.perf_counter()
+            verifier.score_pairs(pairs)
+            taken.append(time.perf_counter() - began)
+    return [len(pairs) / statistics.median(taken) for taken in seconds]
+
+
+def _compared(
+    what: str, first: Judged, second: Judged, name: str, compare: Callable[..., np.ndarray], n_groups: int
+) -> str:
+    value = float(compare(first.observed[name], second.observed[name]))
+    return f"- {what}: {_shown(value, compare(first.drawn[name], second.drawn[name]), n_groups)}"
+
+
+def _shown(value: float, draws: np.ndarray, n_groups: int) -> str:
+    found = interval_of(draws, value, n_groups=n_groups)
+    return f"{value:.3f} ({found.low:.3f} to {found.high:.3f})"
