@@ -19,6 +19,7 @@ COMMANDS = {
     "nli": ("proofreel.train.nli", "fine-tune a verifier with an NLI head (likewise)"),
     "predict": ("proofreel.eval.predict", "score one split of a data set, with a verifier or a zero-shot model"),
     "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
+    "teach": ("proofreel.eval.teach", "calibrate and join teachers, to mine with and distil from"),
     "report": ("proofreel.eval.report", "metrics and a report page"),
     "export": ("proofreel.eval.export", "publish a verifier directory"),
     "selftest": ("proofreel.selftest", "recompute the golden margins of a verifier directory"),
