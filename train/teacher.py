@@ -132,7 +132,7 @@ def _check_prompt(path: Path, asked: str | None, prompt: str, distill: DistillAr
     if asked != prompt and not distill.other_prompt:
         raise RowError(
             f"{path}: the teacher was asked with another prompt, got hash {asked} and the student's is {prompt}; use "
-            "the teacher's prompt keys, or set other_prompt: true"
+            "the teacher's prompt keys, or set other_prompt: true (None: not recorded, or teachers with several)"
         )
 
 
