@@ -20,6 +20,8 @@ from proofreel.train.arguments import DistillArguments, VerdictArguments
 from proofreel.train.distillation import Distillation
 from proofreel.train.teacher import LEAST_P, join_teacher
 
+CLAIM = Prompt().claim
+
 
 @pytest.fixture
 def data(colour_dataset, tmp_path):
@@ -27,7 +29,7 @@ def data(colour_dataset, tmp_path):
     return with_rows(colour_dataset, tmp_path / "data", read_split(colour_dataset, "train")[:8])
 
 
-def join(data, path, prompt=Prompt().claim, **settings):
+def join(data, path, prompt=CLAIM, **settings):
     distill = DistillArguments(teacher=str(path), **settings)
     arguments = VerdictArguments(dataset_dir=str(data), claim_template=prompt)
     return join_teacher(read_split(data, "train"), distill, arguments)
