@@ -18,6 +18,7 @@ from ..data_prep.dataset import read_manifest, sha256_of
 from ..models.bounds import StoredInterval
 from ..models.decisions import Decision, OperatingPoint, read_decision
 from ..models.directory import VerifierConfig
+from .card_training import run_lines
 from .conventions import definition
 from .model_index import METRICS, Measured, front_matter, interval_of, is_hub_id, is_number
 from .predictions import read_predictions
@@ -234,29 +235,7 @@ def _training(config: VerifierConfig, data: DataFacts) -> list[str]:
     for split, counts in data.counts.items():
         supported = counts.get("label", {}).get("supported", 0)
         lines.append(f"{split}: {counts['rows']:,} rows, {counts.get('groups', 0):,} groups, {supported:,} supported")
-    base = f"`{config.base.path}`, revision `{config.base.revision}`" if is_hub_id(config) else "a local checkpoint"
-    lines.append(f"Base: {base}, weights SHA-256 `{config.base.weights_sha256}`.")
-    parameters = config.trained.get("parameters") or {}
-    parts = [f"{n:,} in {part}" for part, n in parameters.items() if n and part != "total"]
-    if parts:
-        lines.append(f"Trained parameters: {', '.join(parts)}, of {parameters.get('total', 0):,}.")
-    for key in ("steps", "epochs", "git_revision"):
-        if config.trained.get(key) is not None:
-            lines.append(f"{key.replace('_', ' ')}: {config.trained[key]}")
-    if config.quantization is not None:
-        lines.append(f"The base is quantised: {config.quantization.get('bnb_4bit_quant_type', '8 bit')}.")
-    return lines + _merge_lines(config.trained.get("merged"))
-
-
-def _merge_lines(merged: Mapping[str, Any] | None) -> list[str]:
-    if not merged:
-        return []
-    over = "a quantised base" if merged.get("from_quantised") else "its base"
-    return [
-        f"The adapter (verifier {merged['from_fingerprint'][:12]}), trained over {over} in {merged['from_dtype']}, was "
-        f"merged into the full-precision base. On {merged['n']:,} calibration rows margins moved by at most "
-        f"{merged['max_difference']:.2g}; the calibration was {merged['calibration']}."
-    ]
+    return lines + run_lines(config)
 
 
 def _limits(config: VerifierConfig) -> Iterator[str]:

@@ -17,6 +17,7 @@ COMMANDS = {
         "fine-tune a next-token verifier (several processes: accelerate launch train/sft.py)",
     ),
     "nli": ("proofreel.train.nli", "fine-tune a verifier with an NLI head (likewise)"),
+    "distill": ("proofreel.train.distill", "train a small verifier on what a teacher said as well (likewise)"),
     "predict": ("proofreel.eval.predict", "score one split of a data set, with a verifier or a zero-shot model"),
     "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
     "teach": ("proofreel.eval.teach", "calibrate and join teachers, to mine with and distil from"),

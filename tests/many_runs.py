@@ -2,8 +2,8 @@
 
     torchrun --nproc_per_node 2 tests/many_runs.py RUNS.json
 
-RUNS.json is a list of {"nli": bool, "words": [arguments], "remove": [files]}; the files go when the run's rows have
-been checked, as they might in mid-run.
+RUNS.json is a list of {"nli": bool, "words": [arguments], "remove": [files], "distills": bool}; the files go when the
+run's rows have been checked, as they might in mid-run.
 """
 
 import json
@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from proofreel.train import recipe
-from proofreel.train.arguments import parse
+from proofreel.train.arguments import parse, parse_distill
 
 
-def one_run(words: list[str], nli: bool = False, remove: Sequence[str] = ()) -> None:
-    """Train once; what is to be removed goes before the trainer looks at it."""
+def one_run(words: list[str], nli: bool = False, remove: Sequence[str] = (), distills: bool = False) -> None:
+    """Train once, as sft, nli or distill; what is to be removed goes before the trainer looks at it."""
     load = recipe.load_model
 
     def load_and_remove(*args: Any) -> Any:
@@ -30,7 +30,11 @@ def one_run(words: list[str], nli: bool = False, remove: Sequence[str] = ()) -> 
 
     recipe.load_model = load_and_remove
     try:
-        recipe.run(*parse(words), nli=nli)
+        if distills:
+            distill, *rest = parse_distill(words)
+            recipe.run(*rest, nli=distill.head == "nli", distill=distill)
+        else:
+            recipe.run(*parse(words), nli=nli)
     finally:
         recipe.load_model = load
 

@@ -224,6 +224,17 @@ def test_what_a_merge_did_is_told(folder):
     assert "480 calibration rows margins moved by at most 0.12; the calibration was fitted again" in text
 
 
+def test_who_taught_it_is_told(folder):
+    teacher = {"file_sha256": "e" * 64, "verifier_fingerprint": "a" * 64, "teachers": None, "calibrated": True}
+    text = card_of(folder, dataclasses.replace(CONFIG, trained={"teacher": teacher})).text
+    told = "Distilled from the calibrated margins of verifier `aaaaaaaaaaaa`, teacher file SHA-256 `" + "e" * 64
+    assert told in text
+    teacher |= {"teachers": [{"verifier_fingerprint": c * 64} for c in "bc"], "calibrated": False}
+    text = card_of(folder, dataclasses.replace(CONFIG, trained={"teacher": teacher})).text
+    assert "the not calibrated margins of 2 verifiers (`bbbbbbbbbbbb`, `cccccccccccc`)" in text
+    assert "Distilled" not in card_of(folder).text
+
+
 def test_facts_of_a_data_set_come_from_its_manifest_and_the_runs_record(colour_dataset, tmp_path):
     draft = tmp_path / "run" / "draft"
     draft.mkdir(parents=True)
