@@ -26,11 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     from proofreel.data_prep.errors import ProofreelError
     from proofreel.eval.calibrating import PerGroup, fit_decision
     from proofreel.eval.fitted_rows import write_fitted_rows
-    from proofreel.eval.predictions import read_predictions
+    from proofreel.eval.predictions import read_predictions, refuse_teacher_file
     from proofreel.models.decisions import write_decision
 
     try:
         predictions, source = read_predictions(args.predictions)
+        refuse_teacher_file(args.predictions, source)
         fitted_on = {
             "split": "calibration",
             "predictions_sha256": hashlib.sha256(args.predictions.read_bytes()).hexdigest(),

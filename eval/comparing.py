@@ -26,7 +26,7 @@ from .headline_draws import HEADLINE, HeadlineRows, headline_rows, headline_valu
 from .measuring import Scored, apply_decision, cautions_of, right, table_row
 from .paired import adjusted_p, difference_intervals, matched, mcnemar
 from .permutation import cluster_permutation
-from .predictions import Prediction, read_predictions
+from .predictions import Prediction, read_predictions, refuse_teacher_file
 
 UNCALIBRATED = Decision(
     IDENTITY, (OperatingPoint("half", "balanced_accuracy", 0.5, float("nan"), 0, 0, 0, 0, float("nan")),), "half"
@@ -83,6 +83,7 @@ def read_contender(text: str) -> Contender:
     predictions, source = read_predictions(path)
     if not calibration:
         return contender(name, predictions, UNCALIBRATED, source=source)
+    refuse_teacher_file(path, source)
     return contender(name, predictions, read_decision(calibration), read_fitted_rows(calibration), source)
 
 

@@ -109,6 +109,20 @@ def read_predictions(path: str | Path) -> tuple[list[Prediction], dict[str, Any]
     return predictions, source
 
 
+def refuse_teacher_file(path: str | Path, source: dict[str, Any]) -> None:
+    """A teacher file's margins are of calibrated probabilities: to calibrate them again would be to do it twice.
+
+    Raises:
+        RowError: the file was written by eval/teach.py.
+    """
+    if "teachers" in source:
+        n = len(source["teachers"])
+        raise RowError(
+            f"{path}: is calibrated already, got a teacher file of {n} verifier(s); give the predictions of "
+            "eval/predict.py that it was made of"
+        )
+
+
 def with_source(table: pa.Table, source: dict[str, Any]) -> pa.Table:
     """A table of predictions that says where they come from, as `write_predictions` stores it."""
     stored = json.dumps({"schema": SCHEMA_VERSION, "source": source}, ensure_ascii=False)

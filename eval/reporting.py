@@ -16,7 +16,7 @@ from .comparing import Contender
 from .fitted_rows import read_fitted_rows
 from .measuring import Scored, apply_decision, right
 from .page import Report, html, markdown
-from .predictions import Prediction, read_predictions
+from .predictions import Prediction, read_predictions, refuse_teacher_file
 from .report_numbers import measure
 
 
@@ -108,6 +108,7 @@ def _measured(
 ) -> tuple[dict[str, Any], list[Prediction], Decision]:
     decision, fitted_rows = read_decision(calibration_dir), read_fitted_rows(calibration_dir)
     predictions, source = read_predictions(predictions_path)
+    refuse_teacher_file(predictions_path, source)
     others = [(name, read_predictions(path)[0]) for name, path in controls]
     about: dict[str, Any] = {"source": source, "fitted_rows": fitted_rows, "controls": others, "title": title}
     return measure(predictions, decision, **about, compared=compared), predictions, decision

@@ -20,10 +20,13 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from proofreel.cli import COMMANDS
 from proofreel.data_prep.dataset import sha256_of
+from proofreel.data_prep.errors import RowError
 from proofreel.data_prep.predicted import read_scores
 from proofreel.data_prep.rows import VideoSegment, evidence_key
 from proofreel.eval.calibrate import main as calibrate
+from proofreel.eval.comparing import read_contender
 from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
+from proofreel.eval.report import main as report
 from proofreel.eval.teach import main
 
 MANIFEST, PAIRS, PROMPT = "d" * 64, "e" * 64, "c" * 64
@@ -309,6 +312,19 @@ def test_a_teacher_file_is_what_mining_reads_and_can_be_joined_again_but_not_cal
 
 
 # What is refused ------------------------------------------------------------------------------------------------------
+
+
+def test_no_command_calibrates_a_teacher_file_a_second_time(made, tmp_path, capsys):
+    file = tmp_path / "t.parquet"
+    taught(file, [made / "a.parquet"], [made / "a"])
+    given = ["--predictions", str(file), "--out", str(tmp_path / "again")]
+    for command, more in ((calibrate, []), (report, ["--calibration", str(made / "a")])):
+        capsys.readouterr()
+        assert command([*given, *more]) == 1
+        assert "t.parquet: is calibrated already" in capsys.readouterr().err
+    with pytest.raises(RowError, match="is calibrated already"):
+        read_contender(f"t={file}:{made / 'a'}")
+    assert not (tmp_path / "again").exists()
 
 
 def test_uncalibrated_teachers_are_refused_unless_they_are_allowed_and_then_the_file_says_so(made, tmp_path, capsys):
