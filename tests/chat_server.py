@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import socket
 import threading
 import time
@@ -22,6 +23,12 @@ def chat(text: str | None = "fine", **choice: Any) -> dict[str, Any]:
         "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop", **choice}],
         "usage": {"prompt_tokens": 7, "completion_tokens": 3},
     }
+
+
+def listing(tokens: dict[str, float]) -> dict[str, Any]:
+    """A chat completion that lists these first tokens with their probabilities."""
+    listed = [{"token": token, "logprob": math.log(p), "bytes": None} for token, p in tokens.items()]
+    return chat(next(iter(tokens)), logprobs={"content": [{"token": next(iter(tokens)), "top_logprobs": listed}]})
 
 
 def send(body: Any, status: int = 200, type_: str = "application/json", cut: int = 0, **headers: str) -> Behaviour:

@@ -6,14 +6,17 @@ import math
 from typing import Any
 
 import pytest
+from random_drafts import HEADS, random_draft
 
 from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.errors import RowError
-from proofreel.data_prep.rows import Pair, Passage, VideoSegment
+from proofreel.data_prep.rows import LABELS, Pair, Passage, VideoSegment
 from proofreel.eval import calibrate, export, predict
-from proofreel.eval.predicting import hide_evidence, mismatch_evidence
+from proofreel.eval.predicting import hide_evidence, mismatch_evidence, question_of
 from proofreel.eval.predicting import predict as predict_pairs
 from proofreel.eval.predictions import read_predictions
+from proofreel.models.directory import read_directory
+from proofreel.models.prompt import Prompt
 from proofreel.models.verifier import BATCH_TOKENS, Verifier
 
 
@@ -25,7 +28,40 @@ def test_one_prediction_per_row_in_order(published, colour_dataset, tmp_path):
     pairs = read_split(colour_dataset, "test")
     assert [(p.pair_id, p.label, p.group) for p in predictions] == [(p.id, p.label, p.group) for p in pairs]
     assert source["calibrated"] is True
-    assert source["verifier_fingerprint"] == Verifier.from_pretrained(published, device="cpu").fingerprint
+    verifier = Verifier.from_pretrained(published, device="cpu")
+    assert source["verifier_fingerprint"] == verifier.fingerprint
+    assert source["prompt_sha256"] == read_directory(published).prompt_sha256
+    assert source["labels"] == list(verifier.readout.labels)
+    assert "model" not in source
+
+
+def test_labels_are_in_the_order_of_the_head(tiny_base, small_sampling, tmp_path):
+    for name, head in HEADS.items():
+        draft = random_draft(tiny_base, tmp_path / name, small_sampling, head=head)
+        about = question_of(Verifier.from_pretrained(draft, device="cpu"))
+        assert about["labels"] == list(LABELS if name == "three labels" else LABELS[:2])
+        assert about["prompt_sha256"] == Prompt().sha256
+
+
+def test_several_processes_write_the_file_of_one_and_another_number_of_them_goes_on(
+    published, colour_dataset, tmp_path, monkeypatch, capsys
+):
+    words = ["--verifier", str(published), "--data", str(colour_dataset), "--split", "test", "--device", "cpu"]
+    words += ["--rows-per-block", "4", "--controls", "mismatched-evidence", "--out"]
+    assert predict.main([*words, str(tmp_path / "one.parquet")]) == 0
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert predict.main([*words, str(tmp_path / "two.parquet")]) == 0
+    assert not (tmp_path / "two.parquet").exists()
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    monkeypatch.setenv("RANK", "0")
+    capsys.readouterr()
+    assert predict.main([*words, str(tmp_path / "two.parquet")]) == 0
+    assert "12 rows, 0 failed, 6 of them scored before" in capsys.readouterr().out
+    for name in ("", "-mismatched-evidence"):
+        (rows, source), (expected, theirs) = (read_predictions(tmp_path / f"{n}{name}.parquet") for n in ("two", "one"))
+        assert source == theirs
+        assert rows == expected
 
 
 def test_failed_rows_are_kept_with_their_reason(published, colour_dataset):
