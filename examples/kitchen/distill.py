@@ -26,6 +26,8 @@ from proofreel.data_prep.splits import rank
 
 LABELLED = 10  # one clip in so many
 ALL_FRAMES = ("--fps", 8, "--max_frames", 16)
+TEACHER = ("--num_train_epochs", 14)
+EIGHT = ("--fps", 4, "--max_frames", 8)
 QUARTER = ("--fps", 2, "--min_frames", 4, "--max_frames", 4)
 SELECT = ("--save_strategy", "steps", "--save_steps", 120, "--save_total_limit", 1, "--eval_steps", 120)
 BEST = (*SELECT, "--load_best_model_at_end", "true", "--metric_for_best_model", "auc")
@@ -78,9 +80,7 @@ def make_seed(out: Path, seed: int) -> list[Row]:
     """Teacher, student on few labels, distilled student, student on all labels: trained, asked and calibrated."""
     where = f"seed {seed}"
     teacher = out / f"teacher-{seed}"
-    epochs = ("--num_train_epochs", 14, "--eval_steps", 120)
-    train(teacher, "train/sft.py", "configs/kitchen_sft.yaml", out / "teacher-data", seed, *ALL_FRAMES, *epochs, *BEST)
-    teach(teacher, out)
+    make_teacher(teacher, out, seed, *ALL_FRAMES)
     few, taught, full = (out / f"{name}-{seed}" for name in ("few-labels", "distilled", "all-labels"))
     many = ("--num_train_epochs", 65)  # as many steps as the others take
     train(few, "train/sft.py", "configs/kitchen_sft.yaml", out / "labelled", seed, *QUARTER, *many, *BEST)
@@ -97,7 +97,7 @@ def make_seed(out: Path, seed: int) -> list[Row]:
 
 
 def make_more(out: Path, seed: int, large: Path | None) -> list[Row]:
-    """Students of other kinds under the same teacher: pixels, head, quantised base; and a larger base as a teacher."""
+    """Students of other kinds: another loss, head or base; a quarter of the pixels; and a larger base as a teacher."""
     teacher, where = out / f"teacher-{seed}", f"seed {seed}"
     kinds: list[tuple[str, str, tuple[object, ...]]] = [
         ("listwise", "4 frames; and keeps the order of claims", ("--listwise_weight", 0.5)),
@@ -110,7 +110,34 @@ def make_more(out: Path, seed: int, large: Path | None) -> list[Row]:
         distil(folder, out, teacher, seed, *more)
         ask(folder, out)
         rows.append(Row("distilled", told, folder, where))
+    others: list[tuple[str, str, tuple[object, ...], tuple[object, ...]]] = [
+        ("pixels", "8 frames of 112 x 112", pixels(112), (*EIGHT, *pixels(56)))
+    ]
+    if large is not None:
+        others.append(("large", "8 frames; twice the layers", ("--model_name_or_path", large), EIGHT))
+    students = {"pixels": "8 frames of 56 x 56, under the one of 112 x 112", "large": "8 frames, under the larger one"}
+    for name, told, of_teacher, of_student in others:
+        teacher, folder = out / f"teacher-{name}-{seed}", out / f"distilled-{name}-{seed}"
+        make_teacher(teacher, out, seed, *of_teacher)
+        distil(folder, out, teacher, seed, *of_student)
+        ask(folder, out)
+        rows += [Row("teacher", told, teacher, where), Row("distilled", students[name], folder, where)]
     return rows
+
+
+def pixels(side: int) -> tuple[object, ...]:
+    """Frames of so many pixels a side."""
+    return "--min_pixels", side * side, "--max_pixels", side * side
+
+
+def make_teacher(folder: Path, out: Path, seed: int, *more: object) -> None:
+    """Train a teacher on its own clips, ask and calibrate it, and write what it says of the student's train split."""
+    train(folder, "train/sft.py", "configs/kitchen_sft.yaml", out / "teacher-data", seed, *more, *TEACHER, *BEST)
+    ask(folder, out)
+    if not (folder / "scarce.parquet").exists():
+        predict(folder, out, "train", folder / "margins.parquet")
+        calibrated = ("--calibration", folder / "calibrated", "--out", folder / "scarce.parquet")
+        python("eval/teach.py", "--predictions", folder / "margins.parquet", *calibrated)
 
 
 def train(folder: Path, script: str, config: str, data: Path, seed: int, *more: object) -> None:
@@ -123,15 +150,6 @@ def distil(folder: Path, out: Path, teacher: Path, seed: int, *more: object) -> 
     """One distilled student of the scarcely labelled data set."""
     file = ("--teacher", teacher / "scarce.parquet")
     train(folder, "train/distill.py", "configs/kitchen_distill.yaml", out / "scarce", seed, *file, *more)
-
-
-def teach(teacher: Path, out: Path) -> None:
-    """Ask and calibrate a teacher, and write what it says of the student's train split."""
-    ask(teacher, out)
-    if not (teacher / "scarce.parquet").exists():
-        predict(teacher, out, "train", teacher / "margins.parquet")
-        calibrated = ("--calibration", teacher / "calibrated", "--out", teacher / "scarce.parquet")
-        python("eval/teach.py", "--predictions", teacher / "margins.parquet", *calibrated)
 
 
 def ask(folder: Path, out: Path) -> None:
