@@ -9,11 +9,13 @@ from trl import get_peft_config, get_quantization_config
 
 from proofreel.data_prep.build_config import BuildConfig
 from proofreel.data_prep.config import load_config
+from proofreel.data_prep.errors import ConfigError
 from proofreel.data_prep.mined_dataset import MineConfig
 from proofreel.models.positions import POSITION_RULES
 from proofreel.models.prompt import Prompt
 from proofreel.models.zero_shot import ZeroShotConfig
-from proofreel.train.arguments import parse
+from proofreel.train.arguments import parse, parse_distill
+from proofreel.train.teacher import distillation_of
 
 CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").rglob("*.yaml"))
 
@@ -23,6 +25,8 @@ def kind(path):
         return "launch"
     if path.name.startswith("teacher_"):
         return "teacher"
+    if "distill" in path.stem.split("_"):
+        return "distill"
     return "mine" if path.stem.endswith("mine") else "build" if path.stem.endswith("_build") else "sft"
 
 
@@ -31,7 +35,7 @@ def named(wanted):
 
 
 def test_there_are_configs_of_every_kind():
-    assert {kind(p) for p in CONFIGS} == {"launch", "build", "mine", "sft", "teacher"}
+    assert {kind(p) for p in CONFIGS} == {"launch", "build", "mine", "sft", "distill", "teacher"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
@@ -79,7 +83,21 @@ def test_teacher_configs_load_and_ask_what_the_presets_students_are_asked(path):
 @named("sft")
 def test_training_configs_load(path, tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *_, **__: True)  # the machine they are meant for
-    arguments, training, model = parse(["--config", str(path), "--use_cpu", "true", "--output_dir", str(tmp_path)])
+    check_training(*parse(["--config", str(path), "--use_cpu", "true", "--output_dir", str(tmp_path)]))
+
+
+@named("distill")
+def test_distilling_configs_load(path, tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *_, **__: True)  # the machine they are meant for
+    words = ["--config", str(path), "--use_cpu", "true", "--output_dir", str(tmp_path)]
+    distill, *rest = parse_distill(words)
+    assert distillation_of(distill).alpha == distill.alpha
+    check_training(*rest)
+    with pytest.raises(ConfigError, match=r"a key of train/distill\.py"):
+        parse(words)
+
+
+def check_training(arguments, training, model):
     assert arguments.position_rule in POSITION_RULES
     assert arguments.prompt().sha256
     assert arguments.sampling().max_frames <= 64

@@ -239,6 +239,8 @@ def _refuse_unknown_keys(parser: TrlParser, argv: list[str] | None) -> None:
     path = words[words.index("--config") + 1]
     known = {action.dest for action in parser._actions} | {"env"}
     for key in read_yaml(path):
+        if key not in known and key in DistillArguments.__dataclass_fields__:
+            raise ConfigError(f"{path}: a key of train/distill.py, got {key}; launch that script, or leave it out")
         if key not in known:
             near = difflib.get_close_matches(key, sorted(known), n=1, cutoff=0.0)[0]
             raise ConfigError(f"{path}: unknown key, got {key}; did you mean {near}?")
