@@ -21,7 +21,7 @@ from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest, read_split, sha256
 from .errors import ConfigError, RowError
 from .manifest import git_revision, versions
 from .mining import Mined, MiningConfig, Review, mine
-from .predicted import read_scores
+from .predicted import Score, read_scores
 from .rows import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key
 from .shortcut import ShortcutReport, claim_only_probe
 
@@ -35,10 +35,10 @@ INHERITED = ("media", "rejected", "left_out", "merged_repeats", "leaks", "held_o
 
 @dataclass(frozen=True)
 class MineConfig:
-    """Everything a mined data set depends on; docs/negatives.md explains each key."""
+    """Everything a mined data set depends on; docs/negatives.md explains each key. No predictions: drawn at random."""
 
     data: str
-    predictions: str
+    predictions: str | None
     output: str
     seed: int = 0
     mining: MiningConfig = field(default_factory=MiningConfig)
@@ -48,18 +48,19 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
     """Mine the train split of `config.data`, write the new data set and return its manifest.
 
     Raises:
-        ConfigError: an unset variable, or an output that is the input or no data set.
+        ConfigError: an unset variable, an output that is the input or no data set, or a share of hard rows without
+            predictions.
         RowError: no data set or predictions there, predictions of other rows or uncalibrated ones that are not
             allowed, or nothing left to train on.
     """
-    data, predictions, output = (_expanded(config, key) for key in ("data", "predictions", "output"))
+    data, output = _expanded(config, "data"), _expanded(config, "output")
+    predictions = None if config.predictions is None else _expanded(config, "predictions")
     _check_output(output, data)
     parent = read_manifest(data)
     root = Path(os.path.normpath(data.resolve() / parent["media_root"]))
     splits = {split: _stored(read_split(data, split), root) for split in SPLITS if split in parent["shards"]}
-    scores, source = read_scores(predictions)
-    _check_calibrated(source, config.mining, predictions)
-    mined = mine(splits.get("train", []), scores, config.mining, config.seed, str(predictions))
+    scores, source = (None, {}) if predictions is None else _read_teacher(predictions, config.mining)
+    mined = mine(splits.get("train", []), scores, config.mining, config.seed, str(predictions or "predictions"))
     if not mined.pairs:
         raise RowError(f"{output}: no rows to train on, got {mined.counts}; is there a labelled train split in {data}?")
     rows = [*mined.pairs, *(pair for split, pairs in splits.items() if split != "train" for pair in pairs)]
@@ -74,11 +75,12 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
         "git_revision": git_revision(),
         "versions": versions(),
         "mining": {
-            "teacher": _teacher(source),
+            "teacher": None if predictions is None else _teacher(source),
             "config": dataclasses.asdict(config),
             "counts": mined.counts,
             "claim_only_probe": _probed(mined.pairs, config.seed).as_dict(),
-            "predictions": {"sha256": sha256_of(predictions), "rows": len(scores), "source": source},
+            "predictions": predictions
+            and {"sha256": sha256_of(predictions), "rows": len(scores or ()), "source": source},
             "scored_this_manifest": _same(source.get("manifest_sha256"), manifest_sha256),
             "parent": {"manifest_sha256": manifest_sha256, "shards": parent["shards"], "mining": parent.get("mining")},
         },
@@ -129,14 +131,20 @@ def _check_output(output: Path, data: Path) -> None:
             raise ConfigError(f"output: exists and is no data set, got {output}; name another ({error})") from None
 
 
-def _check_calibrated(source: Mapping[str, Any], config: MiningConfig, predictions: Path) -> None:
-    """The guard's threshold means something for calibrated probabilities only."""
+def _read_teacher(predictions: Path, config: MiningConfig) -> tuple[dict[str, Score], dict[str, Any]]:
+    """Scores and their source; the guard's threshold means something for calibrated probabilities only."""
+    scores, source = read_scores(predictions)
     if source.get("calibrated") is not True and config.uncalibrated == "refuse":
         raise RowError(
             f"{predictions}: must say that its probabilities are calibrated on gold labels, got calibrated: "
             f"{json.dumps(source.get('calibrated'))}; calibrate them (eval/calibrate.py, then eval/teach.py), or set "
             "mining.uncalibrated: allow"
         )
+    return scores, source
+
+
+def _read_from(predictions: Path, scores: Mapping[str, Score], source: Mapping[str, Any]) -> dict[str, Any]:
+    return {"sha256": sha256_of(predictions), "rows": len(scores), "source": source}
 
 
 def _teacher(source: Mapping[str, Any]) -> dict[str, Any]:

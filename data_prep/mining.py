@@ -89,21 +89,29 @@ class Mined:
 
 
 def mine(
-    pairs: Sequence[Pair], scores: Mapping[str, Score], config: MiningConfig, seed: int = 0, where: str = "mining"
+    pairs: Sequence[Pair],
+    scores: Mapping[str, Score] | None,
+    config: MiningConfig,
+    seed: int = 0,
+    where: str = "mining",
 ) -> Mined:
     """Positives and mined negatives out of the labelled pairs of a train split; `where` opens error messages.
 
     Refuted and not_enough are both negative; rows without a label are left out. Which rows are chosen depends on their
-    ids, scores and the seed, not on their order.
+    ids, scores and the seed, not on their order. With `scores` None, all are drawn at random.
 
     Raises:
+        ConfigError: no scores, and a share of hard rows above 0.
         RowError: scores of unknown pairs or of other claims; rows without a usable score, unless these are kept.
     """
+    if is_blind := scores is None:
+        _check_random(config, where)
+    scores = scores or {}
     _check_same_rows(pairs, scores, where)
     positives = _positives([pair for pair in pairs if pair.label == "supported"], scores, config, seed)
     negatives = [pair for pair in pairs if pair.label not in (None, "supported")]
     needed = negatives if config.positive_share_hard is None else [p for p in pairs if p.label is not None]
-    unscored = [pair for pair in needed if _of(pair, scores).unusable is not None]
+    unscored = [] if is_blind else [pair for pair in needed if _of(pair, scores).unusable is not None]
     _check_scored(unscored, len(needed), scores, config, where)
     guarded = [pair for pair in negatives if _is_too_certain(pair, scores, config)]
     barred = {pair.id for pair in guarded}
@@ -118,6 +126,12 @@ def mine(
         "unlabelled": sum(pair.label is None for pair in pairs),
     }
     return Mined([pair for pair in pairs if pair.id in chosen], review, {"positives": len(positives), **counts})
+
+
+def _check_random(config: MiningConfig, where: str) -> None:
+    for name in ("hard_share", "positive_share_hard"):
+        if share := getattr(config, name):
+            raise ConfigError(f"{where}: what is hard is said by predictions, got none and {name} {share}; set it to 0")
 
 
 def _check_same_rows(pairs: Iterable[Pair], scores: Mapping[str, Score], where: str) -> None:

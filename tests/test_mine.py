@@ -340,3 +340,23 @@ def test_mirages_mix_comes_out_of_the_real_judgments(shared_data, tmp_path, monk
         per_group[pair.group] = per_group.get(pair.group, 0) + (1 if pair.label == "supported" else -1)
     assert len(per_group) == 10
     assert sum(map(abs, per_group.values())) == 2 * sum(n for n in per_group.values() if n > 0)
+
+
+def test_without_predictions_all_negatives_are_random_and_nobody_is_the_teacher(data):
+    predict(data, lambda pair, n: 0.99 if pair.label == "supported" else n % 90 / 100)
+    scored = mine_data_set(config_of(data, hard_share=0.0, guard_p=1.0))
+    rows = contents(Path(config_of(data).output))
+    config = dataclasses.replace(config_of(data, hard_share=0.0, uncalibrated="refuse"), predictions=None)
+    manifest = mine_data_set(config)
+    found = contents(Path(config.output))
+    assert all(found[name] == rows[name] for name in rows if name.endswith(".parquet"))
+    assert manifest["mining"]["counts"] == scored["mining"]["counts"]
+    assert manifest["mining"]["teacher"] is None
+    assert manifest["mining"]["predictions"] is None
+    assert found["review.jsonl"] == b""
+
+
+@pytest.mark.parametrize("share", [{"hard_share": 0.1}, {"hard_share": 0, "positives": 2, "positive_share_hard": 0.5}])
+def test_without_predictions_nothing_is_hard(data, share):
+    with pytest.raises(ConfigError, match=f"said by predictions, got none and {list(share)[-1]} 0"):
+        mine_data_set(dataclasses.replace(config_of(data, **share), predictions=None))
