@@ -202,7 +202,7 @@ def test_a_student_of_an_nli_head_over_four_bits_comes_to_say_what_its_teacher_s
     data = with_rows(colour_dataset, tmp_path / "data", rows)
     teacher = teacher_file(data, tmp_path / "t.parquet", lambda _: 2.0)
     quantised = {"load_in_4bit": True, "use_bnb_nested_quant": True}
-    settings = {"head": "nli", "max_steps": 12, "per_device_train_batch_size": 8, "lr_scheduler_type": "constant"}
+    settings = {"head": "nli", "max_steps": 8, "per_device_train_batch_size": 8, "learning_rate": 2e-3}
     out = distil(tiny_base, data, tmp_path / "run", teacher, **quantised, **settings)
     config = read_directory(out / "draft")
     assert config.head == "nli"
