@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .errors import ConfigError, RowError
+from .negatives import normal_claim
 from .predicted import Score
 from .rows import Pair
 from .splits import rank
 
 SHOWN = 5
-Cell = tuple[str, ...]  # (group, role), then (role,), then ()
-DRAWN_FROM = ("same group and role", "same role", "anywhere")
+Cell = tuple[str, ...]  # (group or claim, role), then (role,), then ()
+DRAWN_FROM = ("same group and role", "same role", "anywhere")  # or the same claim, where claims are balanced
 _UNSCORED = Score(math.nan, unusable="there is no prediction")
 
 
@@ -37,6 +38,8 @@ class MiningConfig:
         positives: how many positives are kept; null: all.
         positive_share_hard: the share of the kept positives taken by lowest P(supported), the others at random.
         uncalibrated: `refuse` predictions that do not say that they are calibrated, or `allow` them.
+        balance: which rows get as many negatives as they have positives: those of a `group`, or of a `claim`, so that
+            no sentence is mostly false and text alone tells nothing.
 
     Raises:
         ConfigError: a share or probability outside [0, 1], a negative number, or a share of all positives.
@@ -50,6 +53,7 @@ class MiningConfig:
     positives: int | None = None
     positive_share_hard: float | None = None
     uncalibrated: Literal["refuse", "allow"] = "refuse"
+    balance: Literal["group", "claim"] = "group"
 
     def __post_init__(self) -> None:
         for name in ("hard_share", "guard_p", "positive_share_hard"):
@@ -210,20 +214,21 @@ def _draw(
     positives: Sequence[Pair], candidates: Sequence[Pair], scores: Mapping[str, Score], config: MiningConfig, seed: int
 ) -> tuple[set[str], dict[str, Any]]:
     """Ids of the negatives, hard ones before random ones at each distance from the positives; and counts."""
-    wanted = Counter((pair.group, pair.role) for pair in positives)
+    cells: dict[str, Cell] = {pair.id: _cell(pair, config) for pair in (*positives, *candidates)}
+    wanted = Counter(cells[pair.id] for pair in positives)
     needs: dict[Cell, int] = {cell: number * config.negatives_per_positive for cell, number in wanted.items()}
     hard = _apportioned(needs, config.hard_share, seed)
     open_needs = {"hard": hard, "random": {cell: needs[cell] - hard[cell] for cell in needs}}
     order = {"hard": _hardest_first(candidates, scores, seed), "random": _shuffled(candidates, seed)}
     taken: dict[str, str] = {}
     drawn_from: dict[str, int] = {}
-    for depth, name in enumerate(DRAWN_FROM):
+    for depth, name in enumerate((f"same {config.balance} and role", *DRAWN_FROM[1:])):
         before = len(taken)
         for way in ("hard", "random"):
-            open_needs[way] = _take(order[way], open_needs[way], way, depth, taken)
+            open_needs[way] = _take(order[way], cells, open_needs[way], way, depth, taken)
         drawn_from[name] = len(taken) - before
     before = len(taken)
-    still_open = _take(order["random"], open_needs["hard"], "random", len(DRAWN_FROM) - 1, taken)
+    still_open = _take(order["random"], cells, open_needs["hard"], "random", len(DRAWN_FROM) - 1, taken)
     drawn_from[DRAWN_FROM[-1]] += len(taken) - before
     ways = Counter(taken.values())
     fooled = sum(way == "hard" and scores[id].p_supported >= 0.5 for id, way in taken.items())
@@ -239,6 +244,10 @@ def _draw(
     return set(taken), counts
 
 
+def _cell(pair: Pair, config: MiningConfig) -> Cell:
+    return (pair.group if config.balance == "group" else normal_claim(pair.claim), pair.role)
+
+
 def _apportioned(needs: Mapping[Cell, int], share: float, seed: int) -> dict[Cell, int]:
     """A share of every cell's number, rounded such that the total is exact to rounding too."""
     parts: dict[Cell, int] = {}
@@ -251,14 +260,19 @@ def _apportioned(needs: Mapping[Cell, int], share: float, seed: int) -> dict[Cel
 
 
 def _take(
-    order: Iterable[Pair], needs: Mapping[Cell, int], way: str, depth: int, taken: dict[str, str]
+    order: Iterable[Pair],
+    cells: Mapping[str, Cell],
+    needs: Mapping[Cell, int],
+    way: str,
+    depth: int,
+    taken: dict[str, str],
 ) -> dict[Cell, int]:
     """Take pairs in `order` for cells widened by `depth`, noting them in `taken`; returns what is still needed."""
     left: dict[Cell, int] = defaultdict(int)
     for cell, number in needs.items():
         left[_widened(cell, depth)] += number
     for pair in order:
-        cell = _widened((pair.group, pair.role), depth)
+        cell = _widened(cells[pair.id], depth)
         if left.get(cell, 0) and pair.id not in taken:
             taken[pair.id] = way
             left[cell] -= 1
@@ -266,5 +280,5 @@ def _take(
 
 
 def _widened(cell: Cell, depth: int) -> Cell:
-    """(group, role), (role,) or (): a cell that was widened before is shorter already."""
+    """Of a full cell its role, then nothing: a cell that was widened before is shorter already."""
     return cell[len(cell) - (2 - depth) :] if len(cell) > 2 - depth else cell

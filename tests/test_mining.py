@@ -42,6 +42,7 @@ CONFIGS = st.builds(
     negatives_per_positive=st.integers(0, 3),
     guard_p=st.sampled_from([0.5, 0.95, 1.0]),
     unscored=st.just("keep"),
+    balance=st.sampled_from(["group", "claim"]),
 )
 
 
@@ -324,3 +325,28 @@ def test_the_files_of_eval_are_read_but_not_those_of_a_control_without_the_evide
     write_predictions(tmp_path / "p.parquet", rows, {"control": "mismatched-evidence"})
     with pytest.raises(RowError, match="scores of a control run, got 'mismatched-evidence'"):
         read_scores(tmp_path / "p.parquet")
+
+
+def test_balanced_by_claim_every_sentence_is_as_often_false_as_true_though_one_fools_the_model_most():
+    claims = ["Action is chopping.", "Action is stirring.", "Tool is knife."]
+    pairs, scores = [], {}
+    for n in range(90):
+        claim, label = claims[n % 3], "supported" if n % 5 == 0 else "refuted"
+        pairs.append(dataclasses.replace(row(n, label, f"g{n % 7}", claim.split()[0]), claim=claim))
+        scores[f"p{n}"] = Score(0.9 if n % 3 == 0 else 0.1 + n / 1000)
+    by_claim = mine(pairs, scores, MiningConfig(balance="claim"))
+    for claim in claims:
+        labels = Counter(p.label for p in by_claim.pairs if p.claim == claim)
+        assert labels["supported"] == labels["refuted"] == 6
+    assert by_claim.counts["drawn_from"]["same claim and role"] == 18
+    by_group = mine(pairs, scores, MiningConfig())
+    fooling = Counter(p.label for p in by_group.pairs if p.claim == claims[0])
+    assert fooling["refuted"] > fooling["supported"]
+
+
+def test_sentences_that_differ_in_case_and_full_stop_are_one_claim():
+    pairs = [row(0, "supported", "a"), *(row(n, "refuted", "b") for n in range(1, 9))]
+    pairs = [dataclasses.replace(p, claim="Chop onion." if n < 2 else f"Chop {n}.") for n, p in enumerate(pairs)]
+    pairs[0] = dataclasses.replace(pairs[0], claim=" chop  Onion")
+    mined = mine(pairs, {p.id: Score(0.1 * n) for n, p in enumerate(pairs)}, MiningConfig(balance="claim"))
+    assert [p.id for p in mined.pairs] == ["p0", "p1"]
