@@ -13,12 +13,13 @@ from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
 from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
 from proofreel.data_prep.mining import MiningConfig
+from proofreel.eval.joined_teachers import P_LEAST
 from proofreel.eval.predictions import write_predictions
 from proofreel.models.calibration import sigmoid
 from proofreel.models.prompt import Prompt
 from proofreel.train.arguments import DistillArguments, VerdictArguments
 from proofreel.train.distillation import Distillation
-from proofreel.train.teacher import LEAST_P, join_teacher
+from proofreel.train.teacher import join_teacher
 
 CLAIM = Prompt().claim
 
@@ -81,7 +82,7 @@ def test_probabilities_of_zero_and_one_are_finite_margins(data, tmp_path):
         tmp_path / "t.parquet",
         change=lambda said: dataclasses.replace(said, p_supported=float(said.label == "supported")),
     )
-    most = math.log(1 - LEAST_P) - math.log(LEAST_P)
+    most = math.log(1 - P_LEAST) - math.log(P_LEAST)
     for pair in join(data, path).pairs:
         assert pair.teacher_margin == pytest.approx(most if pair.label == "supported" else -most)
 

@@ -8,22 +8,22 @@ teach.py writes it, of one teacher or several. It is refused where it does not b
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..data_prep.dataset import MANIFEST, read_manifest, sha256_of
 from ..data_prep.errors import ConfigError, RowError
 from ..data_prep.rows import LABELS, Pair
+from ..eval.joined_teachers import log_odds
 from ..eval.predictions import Prediction, read_predictions
 from .arguments import DistillArguments, VerdictArguments
 from .distillation import Distillation
 
-LEAST_P = 1e-6
-"""A calibrated probability of 0 or 1 (isotonic maps give such) would be an infinite margin: p is kept this far off."""
 SHOWN = 3
 
 
@@ -96,8 +96,7 @@ def _margin(prediction: Prediction, calibrated: bool) -> float:
     """Log-odds of the calibrated probability; of an uncalibrated teacher the margin itself."""
     if not calibrated:
         return prediction.margin
-    p = min(max(prediction.p_supported, LEAST_P), 1 - LEAST_P)
-    return math.log(p) - math.log1p(-p)
+    return float(log_odds(np.array(prediction.p_supported)))
 
 
 def _counted(pairs: Sequence[Pair], distillation: Distillation) -> dict[str, int]:
