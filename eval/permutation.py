@@ -8,7 +8,7 @@ Shape suffixes: _D ways of swapping, _G groups, _K columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -74,6 +74,34 @@ def cluster_permutation(
         can_be_made = np.isfinite(value) and each.n_groups > 1
         found[name] = PermutationTest(float(value), p_value if can_be_made else np.nan, tried, is_exact, each.n_groups)
     return found
+
+
+def permuted_auc(
+    pairs: Sequence[tuple[HeadlineRows, HeadlineRows]], groups: ArrayLike, n_tried: int = 10_000, seed: int = 0
+) -> PermutationTest:
+    """Test the mean difference in AUC of several pairs of verifiers, such as one pair for each seed of training.
+
+    A group is swapped in all pairs at once: chance is that of the rows, the verifiers are as they are. With one pair it
+    is the test that `cluster_permutation` makes of its AUC.
+
+    Args:
+        pairs: at least one, all of the same rows in the same order, see `headline_rows`.
+        groups: shape (n,).
+        n_tried: ways of swapping to sample; all are tried instead where they are no more than this.
+    """
+    for rows in (each for pair in pairs for each in pair):
+        check_same_rows(pairs[0][0], rows, groups)
+    each = resample(groups, 0)
+    auc_G = np.mean([_auc_weights(first, second, each) for first, second in pairs], axis=0)
+    observed, matters = auc_G.sum(), auc_G != 0
+    is_exact = bool(matters.sum() <= np.log2(max(n_tried, 1)))
+    extreme = tried = 0
+    for swapped_DG in _all_swaps(matters) if is_exact else _random_swaps(each.n_groups, n_tried, seed):
+        tried += len(swapped_DG)
+        extreme += int(np.sum(np.abs(observed - 2 * swapped_DG @ auc_G) >= abs(observed) - _ROUNDING))
+    p_value = extreme / tried if is_exact else (1 + extreme) / (1 + tried)
+    can_be_made = np.isfinite(observed) and each.n_groups > 1
+    return PermutationTest(float(observed), p_value if can_be_made else np.nan, tried, is_exact, each.n_groups)
 
 
 def _differences(sums_GK: Floats, other_GK: Floats, auc_G: Floats, swapped_DG: Floats) -> dict[str, Floats]:

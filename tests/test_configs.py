@@ -15,6 +15,7 @@ from proofreel.models.positions import POSITION_RULES
 from proofreel.models.prompt import Prompt
 from proofreel.models.zero_shot import ZeroShotConfig
 from proofreel.train.arguments import parse, parse_distill
+from proofreel.train.rounds_config import RoundsConfig
 from proofreel.train.teacher import distillation_of
 
 CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").rglob("*.yaml"))
@@ -25,6 +26,8 @@ def kind(path):
         return "launch"
     if path.name.startswith("teacher_"):
         return "teacher"
+    if (last := path.stem.split("_")[-1]) == "rounds":
+        return last
     if "distill" in path.stem.split("_"):
         return "distill"
     return "mine" if path.stem.endswith("mine") else "build" if path.stem.endswith("_build") else "sft"
@@ -35,7 +38,7 @@ def named(wanted):
 
 
 def test_there_are_configs_of_every_kind():
-    assert {kind(p) for p in CONFIGS} == {"launch", "build", "mine", "sft", "distill", "teacher"}
+    assert {kind(p) for p in CONFIGS} == {"launch", "build", "mine", "rounds", "sft", "distill", "teacher"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
@@ -68,6 +71,12 @@ def test_build_configs_load(path):
 @named("mine")
 def test_mining_configs_load(path):
     assert load_config(MineConfig, path).mining.hard_share == 0.75
+
+
+@named("rounds")
+def test_configs_of_rounds_load(path, monkeypatch):
+    monkeypatch.chdir(path.parent.parent)
+    assert load_config(RoundsConfig, path).mining.hard_share == 0.75
 
 
 @named("teacher")

@@ -18,7 +18,7 @@ from proofreel.eval.bootstrap import resample
 from proofreel.eval.headline_draws import HEADLINE, HeadlineRows, headline_rows, headline_values
 from proofreel.eval.metrics import ece_event
 from proofreel.eval.paired import adjusted_p, difference_intervals, matched, mcnemar
-from proofreel.eval.permutation import cluster_permutation
+from proofreel.eval.permutation import cluster_permutation, permuted_auc
 from proofreel.eval.predictions import Prediction
 
 Floats = NDArray[np.float64]
@@ -142,6 +142,28 @@ def test_few_groups_are_swapped_in_every_way(seed: int) -> None:
         assert found[name].p_value == pytest.approx(extreme), name
         assert found[name].is_exact
         assert found[name].n_tried == 64
+
+
+def test_the_mean_over_seeds_is_tested_by_swapping_a_group_in_all_of_them() -> None:
+    _, _, groups = two_verifiers(0, n=40, n_groups=6, better=0.5)
+    pairs = [two_verifiers(0, n=40, n_groups=6, better=better)[:2] for better in (0.5, 1.5)]
+    found = permuted_auc(pairs, groups)
+    swaps = [np.array(way)[groups] for way in itertools.product([False, True], repeat=6)]
+    ways = [np.mean([swapped_metrics(*pair, swap)["auc"] for pair in pairs]) for swap in swaps]
+    assert found.difference == pytest.approx(ways[0])
+    assert found.p_value == pytest.approx(np.mean(np.abs(ways) >= abs(ways[0]) - 1e-12))
+    assert (found.n_tried, found.is_exact, found.n_groups) == (64, True, 6)
+    assert permuted_auc(pairs[:1], groups) == cluster_permutation(*pairs[0], groups)["auc"]
+    sampled = permuted_auc(pairs, groups, n_tried=50)
+    assert not sampled.is_exact
+    assert sampled.p_value == pytest.approx(found.p_value, abs=0.25)
+
+
+def test_pairs_of_other_rows_are_not_averaged() -> None:
+    *_, groups = two_verifiers(0, n=40, n_groups=6)
+    pairs = [two_verifiers(seed, n=40, n_groups=6, better=0.5)[:2] for seed in (0, 1)]
+    with pytest.raises(RowError, match="compare"):
+        permuted_auc(pairs, groups)
 
 
 def test_with_rows_as_groups_a_difference_of_means_is_scipys_exact_test() -> None:

@@ -1,0 +1,104 @@
+"""What the rounds of train/rounds.py are told, and how options become words of a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ..data_prep.errors import ConfigError
+from ..data_prep.mining import MiningConfig
+
+RESERVED = {
+    "train.options": {"config", "dataset_dir", "output_dir", "seed", "resume_from_checkpoint", "validate_only"},
+    "predict.options": {"verifier", "zero_shot", "data", "split", "out", "controls", "overwrite"},
+    "calibrate": {"predictions", "out"},
+}
+"""Options that the rounds set themselves, or that would make a stage another one."""
+OVERRIDDEN = ("dataset_dir", "output_dir", "seed")
+"""What a training file may say of its own, and the rounds say instead."""
+SPEED = ("base", "device", "frame_cache", "vision_cache", "batch_tokens", "rows_per_block")
+FREE = {"data", "output", "rounds", "train.config", "predict.launch", *(f"predict.options.{name}" for name in SPEED)}
+"""What may differ when rounds are taken up again. The data set and the training file are compared by what they hold."""
+
+
+@dataclass(frozen=True)
+class TrainingStage:
+    """How every round trains: entry script, its config file, options that win over it, and the words that launch it."""
+
+    script: Literal["sft", "nli"]
+    config: str
+    options: dict[str, Any] = field(default_factory=dict)
+    launch: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class PredictingStage:
+    """Options of eval/predict.py, and the words that launch it."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    launch: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RoundsConfig:
+    """Everything the rounds depend on; docs/negatives.md explains each key.
+
+    Raises:
+        ConfigError: fewer than no rounds, no training file, an empty launch, or an option that the rounds set.
+    """
+
+    data: str
+    output: str
+    train: TrainingStage
+    rounds: int = 2
+    seed: int = 0
+    mining: MiningConfig = field(default_factory=MiningConfig)
+    calibrate: dict[str, Any] = field(default_factory=dict)
+    predict: PredictingStage = field(default_factory=PredictingStage)
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0:
+            raise ConfigError(f"rounds: must not be negative, got {self.rounds}; 0 trains on random negatives alone")
+        if not Path(self.train.config).is_file():
+            raise ConfigError(f"train.config: no such file, got {self.train.config}; check the path")
+        for name, launch in (("train.launch", self.train.launch), ("predict.launch", self.predict.launch)):
+            if launch == ():
+                raise ConfigError(f"{name}: holds no word, got []; write null for this interpreter")
+        given = {
+            "train.options": self.train.options,
+            "predict.options": self.predict.options,
+            "calibrate": self.calibrate,
+        }
+        for part, options in given.items():
+            for name in sorted(key for key in options if key.replace("-", "_") in RESERVED[part]):
+                raise ConfigError(f"{part}.{name}: is set by the rounds, got it in the config; leave it out")
+
+
+def as_options(options: Mapping[str, Any]) -> list[str]:
+    """Options of a training script: every one has a value, and null leaves it out."""
+    return [word for name, value in options.items() if value is not None for word in (f"--{name}", *_values(value))]
+
+
+def as_words(options: Mapping[str, Any]) -> list[str]:
+    """Options of a script that knows flags: true sets one, false and null leave it out."""
+    words: list[str] = []
+    for name, value in options.items():
+        if value is not False and value is not None:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else _values(value))]
+    return words
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a.b": value} of nested mappings; an empty one leaves nothing."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def _values(value: Any) -> list[str]:
+    if isinstance(value, (list, tuple)):
+        return [word for each in value for word in _values(each)]
+    return [str(value).lower() if isinstance(value, bool) else str(value)]
