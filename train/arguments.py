@@ -72,6 +72,10 @@ class VerdictArguments:
         default_factory=lambda: ["language_model"],
         metadata={"help": f"Where LoRA goes, unless lora_target_modules says: some of {' '.join(LORA_PARTS)}."},
     )
+    adapter_from: str | None = field(
+        default=None,
+        metadata={"help": "Verifier directory, on the same base, whose adapter LoRA starts from; else it is new."},
+    )
     labels: int = field(default=2, metadata={"help": "NLI head: 2 labels (supported, refuted), or 3 (and not_enough)."})
     head_init: str = field(
         default="verdict_words",

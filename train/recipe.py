@@ -21,11 +21,12 @@ from ..eval.predicting import hide_evidence
 from ..models.adapters import attach_lora, trainable_summary
 from ..models.architectures import read_config
 from ..models.backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
-from ..models.directory import BaseModel, VerifierConfig
+from ..models.directory import BaseModel, VerifierConfig, fingerprint
 from ..models.encoding import Encoder
 from ..models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
 from ..models.prompt import LabelWords
 from ..models.requirements import requirements_of
+from ..models.starting import check_start, start_from
 from .arguments import DistillArguments, VerdictArguments, torch_dtype
 from .checkpoints import choose_best
 from .distillation import Distillation, DistillingObjective
@@ -59,7 +60,7 @@ def run(
         RowError: rows that cannot be trained on, all of them listed, before any weight is loaded.
     """
     check_engine(training, arguments.vision_cache)
-    base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
+    base = _base_of(arguments, model_config)
     pairs, taught = _rows(arguments, training, distill)
     config = read_config(base)
     encoder = make_encoder(arguments, base, config)
@@ -90,6 +91,16 @@ def run(
     draft = save_draft(trainer, encoder, verifier)
     _main_print(training, f"draft verifier: {draft}")
     return draft
+
+
+def _base_of(arguments: VerdictArguments, model_config: ModelConfig) -> Path:
+    """The base checkpoint, which must be that of the adapter to start from, if there is one."""
+    base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
+    if arguments.adapter_from is not None:
+        if not model_config.use_peft:
+            raise ConfigError(f"adapter_from: needs use_peft: true, got {arguments.adapter_from} without; set it")
+        check_start(arguments.adapter_from, weights_sha256(base))
+    return base
 
 
 def make_encoder(arguments: VerdictArguments, base: Path, config: Any) -> Encoder:
@@ -162,7 +173,10 @@ def load_model(
     if peft_config is not None:
         # Not through peft's prepare_model_for_kbit_training: it turns norms and embeddings to float32, and a verifier
         # loaded from disk would then not be the function that was trained.
-        return attach_lora(model, peft_config, arguments.lora_parts)
+        adapted = attach_lora(model, peft_config, arguments.lora_parts)
+        if arguments.adapter_from is not None:
+            start_from(adapted, arguments.adapter_from)
+        return adapted
     if hasattr(model.model, "visual"):
         model.model.visual.requires_grad_(arguments.train_vision)
     return model
@@ -248,6 +262,7 @@ def _verifier_config(
             "epochs": trainer.state.epoch,
             "git_revision": git_revision(),
             **({} if taught is None else {"teacher": taught.record}),
+            **({} if (start := arguments.adapter_from) is None else {"adapter_from": fingerprint(Path(start))}),
         },
     )
 

@@ -72,7 +72,8 @@ def write_mine_config(config: RoundsConfig, number: int) -> Path:
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "mine.yaml"
-    path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    if not (folder / "data" / MANIFEST).exists():  # what was mined keeps what it was mined by
+        path.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     return path
 
 

@@ -1,0 +1,106 @@
+"""Training that begins where another verifier stands: its function at first, and nothing taken that does not fit."""
+
+import json
+from typing import Any
+
+import pytest
+import torch
+from conftest import sft_arguments
+from peft import LoraConfig
+from random_drafts import HEADS, random_draft
+from safetensors.torch import load_file
+from training_runs import adapter
+
+from proofreel.data_prep.errors import ConfigError, DirectoryError
+from proofreel.models.adapters import attach_lora
+from proofreel.models.backbone import load_backbone, weights_sha256
+from proofreel.models.directory import fingerprint, read_directory
+from proofreel.models.starting import check_start, start_from
+from proofreel.train import recipe
+from proofreel.train.sft import main
+
+
+def fresh(base, head=None, parts=("language_model",), **changes) -> Any:
+    torch.manual_seed(9)
+    lora: dict[str, Any] = {"r": 2, "lora_alpha": 1, "task_type": "CAUSAL_LM"}
+    return attach_lora(load_backbone(base, head=head), LoraConfig(**lora | changes), parts)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_every_tensor_of_the_adapter_and_the_head_is_taken_and_the_base_is_left_alone(
+    tiny_base, small_sampling, tmp_path, head
+):
+    draft = random_draft(tiny_base, tmp_path / "draft", small_sampling, HEADS[head])
+    model = fresh(tiny_base, HEADS[head])
+    base = {n: p.clone() for n, p in model.named_parameters() if "base_layer" in n}
+    assert start_from(model, draft) == fingerprint(draft)
+    stored = load_file(draft / "adapter" / "adapter_model.safetensors")
+    model.save_pretrained(tmp_path / "again")
+    again = load_file(tmp_path / "again" / "adapter_model.safetensors")
+    assert again.keys() == stored.keys()
+    assert all(torch.equal(again[name], stored[name]) for name in stored)
+    assert all(torch.equal(p, base[n]) for n, p in model.named_parameters() if n in base)
+
+
+@pytest.mark.parametrize(
+    ("ours", "message"),
+    [
+        ({"r": 4}, "r is 2 in .*, got 4; set it to 2"),
+        ({"lora_alpha": 2}, "lora_alpha is 1 in"),
+        ({"use_rslora": True}, "use_rslora is False in"),
+        ({"use_dora": True}, "use_dora is False in"),
+        ({"parts": ("language_model", "visual")}, "lies elsewhere or has another head"),
+        ({"head": HEADS["two labels"]}, "another head, got 1 tensors that do not fit, e.g. .*score"),
+    ],
+)
+def test_an_adapter_of_another_shape_scale_place_or_head_is_refused_and_nothing_is_taken(
+    tiny_base, small_sampling, tmp_path, ours, message
+):
+    draft = random_draft(tiny_base, tmp_path / "draft", small_sampling)
+    model = fresh(tiny_base, **ours)
+    before = {n: p.clone() for n, p in model.named_parameters()}
+    with pytest.raises(ConfigError, match=message):
+        start_from(model, draft)
+    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
+
+
+def test_another_base_a_full_model_and_no_verifier_are_refused(tiny_base, small_sampling, tmp_path):
+    draft = random_draft(tiny_base, tmp_path / "draft", small_sampling)
+    check_start(draft, weights_sha256(tiny_base))
+    with pytest.raises(ConfigError, match="stands on other weights than model_name_or_path"):
+        check_start(draft, "f" * 64)
+    full = random_draft(tiny_base, tmp_path / "full", small_sampling, config={"weights": "full"})
+    with pytest.raises(ConfigError, match="holds a full model"):
+        check_start(full, weights_sha256(tiny_base))
+    with pytest.raises(DirectoryError):
+        check_start(tmp_path / "nothing", weights_sha256(tiny_base))
+
+
+def test_a_run_that_learns_nothing_leaves_the_adapter_it_began_from_and_names_it(
+    tiny_base, colour_dataset, trained_run, tmp_path
+):
+    start = trained_run / "draft"
+    out = tmp_path / "run"
+    words = sft_arguments(tiny_base, colour_dataset, out, adapter_from=start, learning_rate=0.0, max_steps=1)
+    assert main(words) == 0
+    one, other = adapter(trained_run), adapter(out)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert read_directory(out / "draft").trained["adapter_from"] == fingerprint(start)
+    assert json.loads((out / "run.json").read_text())["arguments"]["adapter_from"] == str(start)
+
+
+def test_a_wrong_start_is_refused_before_weights_are_loaded(tiny_base, colour_dataset, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(recipe, "load_model", lambda *_: pytest.fail("weights were loaded"))
+    words = sft_arguments(tiny_base, colour_dataset, tmp_path / "run", adapter_from=tmp_path / "nothing")
+    assert main(words) == 1
+    assert "nothing" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_full_fine_tuning_has_no_adapter_to_start_from(tiny_base, colour_dataset, trained_run, tmp_path, capsys):
+    words = sft_arguments(
+        tiny_base, colour_dataset, tmp_path / "run", adapter_from=trained_run / "draft", use_peft="false"
+    )
+    assert main(words) == 1
+    assert "adapter_from: needs use_peft: true" in capsys.readouterr().err
