@@ -74,7 +74,7 @@ def test_a_verifier_against_itself_differs_by_nothing(tmp_path, monkeypatch):
     drawn(tmp_path / "a", 3, 1.0)
     monkeypatch.setattr("examples.kitchen.distill_table.claims_per_second", lambda folders, out: [1.0] * len(folders))
     row = Row("x", "told", tmp_path / "a", "seed 0")
-    text = table([[row], [row], [row]], tmp_path, 100)
+    text = table([[row]] * 5, tmp_path, 100)
     assert "distilled minus labels alone: 0.000 (0.000 to 0.000)" in text
     assert "over that of the teacher: 1.000 (1.000 to 1.000)" in text
     assert "50 test clips" in text

@@ -77,22 +77,28 @@ def hide(pair: Pair) -> Pair:
 
 
 def make_seed(out: Path, seed: int) -> list[Row]:
-    """Teacher, student on few labels, distilled student, student on all labels: trained, asked and calibrated."""
+    """Teacher, and students on few labels and distilled, from new adapters and from the teacher's."""
     where = f"seed {seed}"
     teacher = out / f"teacher-{seed}"
     make_teacher(teacher, out, seed, *ALL_FRAMES)
-    few, taught, full = (out / f"{name}-{seed}" for name in ("few-labels", "distilled", "all-labels"))
-    many = ("--num_train_epochs", 65)  # as many steps as the others take
-    train(few, "train/sft.py", "configs/kitchen_sft.yaml", out / "labelled", seed, *QUARTER, *many, *BEST)
+    few, taught, few_from, taught_from = (
+        out / f"{name}-{seed}" for name in ("few-labels", "distilled", "few-labels-from", "distilled-from")
+    )
+    alone = ("train/sft.py", "configs/kitchen_sft.yaml", out / "labelled", seed, *QUARTER, *BEST)
+    train(few, *alone, "--num_train_epochs", 65)  # as many steps as the distilled one takes
     distil(taught, out, teacher, seed)
-    train(full, "train/sft.py", "configs/kitchen_sft.yaml", out / "student-data", seed, *QUARTER, *BEST)
-    for folder in (few, taught, full):
+    start = ("--adapter_from", teacher / "run" / "draft", "--learning_rate", 1e-3)
+    train(few_from, *alone, *start, "--num_train_epochs", 37)
+    distil(taught_from, out, teacher, seed, *start, "--num_train_epochs", 4)
+    for folder in (few, taught, few_from, taught_from):
         ask(folder, out)
+    labels, both = "103 labelled clips", "the same labels, and the teacher on 960 clips"
     return [
         Row("teacher", "16 frames, its own 480 clips, all labels", teacher, where),
-        Row("labels alone", "4 frames, 103 labelled clips", few, where),
-        Row("distilled", "4 frames, the same labels, and the teacher on 960 clips", taught, where),
-        Row("all labels", "4 frames, 960 labelled clips", full, where),
+        Row("labels alone", f"4 frames, {labels}", few, where),
+        Row("distilled", f"4 frames, {both}", taught, where),
+        Row("labels alone", f"4 frames, {labels}, from the teacher's adapter", few_from, where),
+        Row("distilled", f"4 frames, {both}, from the teacher's adapter", taught_from, where),
     ]
 
 

@@ -51,8 +51,8 @@ def table(runs: Sequence[Sequence[Row]], out: Path, n_draws: int = 10_000) -> st
     """The table, and the differences that matter.
 
     Args:
-        runs: of each line of the table, its seeds; the first line is the teacher, the second learns from labels alone,
-            the third is distilled.
+        runs: of each line of the table, its seeds; the first line is the teacher, then come those that learn from
+            labels alone and are distilled, from new adapters and from the teacher's.
         out: the folder of the experiment, for its test split.
         n_draws: of clips.
     """
@@ -70,13 +70,19 @@ def table(runs: Sequence[Sequence[Row]], out: Path, n_draws: int = 10_000) -> st
         ece = f"{found.observed['ece']:.3f}"
         cells = [rows[0].name, rows[0].told, shown["auc"], by_seed, shown["f1"], shown["raw_ece"], ece, f"{speed:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
-    teacher, alone, distilled = judged[:3]
+    teacher = judged[0]
+    for start, alone, distilled in (("new adapters", *judged[1:3]), ("the teacher's adapter", *judged[3:5])):
+        lines += [
+            "",
+            f"From {start}:",
+            "",
+            _compared("AUC of the distilled over that of the teacher", distilled, teacher, "auc", np.divide, n_groups),
+            _compared("AUC, distilled minus labels alone", distilled, alone, "auc", np.subtract, n_groups),
+            _compared("ECE as trained, distilled minus labels", distilled, alone, "raw_ece", np.subtract, n_groups),
+            _compared("ECE as trained, distilled minus teacher", distilled, teacher, "raw_ece", np.subtract, n_groups),
+        ]
     lines += [
         "",
-        _compared("AUC of the distilled over that of the teacher", distilled, teacher, "auc", np.divide, n_groups),
-        _compared("AUC, distilled minus labels alone", distilled, alone, "auc", np.subtract, n_groups),
-        _compared("ECE as trained, distilled minus labels alone", distilled, alone, "raw_ece", np.subtract, n_groups),
-        _compared("ECE as trained, distilled minus teacher", distilled, teacher, "raw_ece", np.subtract, n_groups),
         f"- claims per second, student over teacher: {speeds[2] / speeds[0]:.2f} "
         f"({TIMED_CLIPS} clips from files, one process, medians of {ROUNDS} rounds in turn)",
         "",
