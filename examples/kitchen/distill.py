@@ -87,9 +87,9 @@ def make_seed(out: Path, seed: int) -> list[Row]:
     alone = ("train/sft.py", "configs/kitchen_sft.yaml", out / "labelled", seed, *QUARTER, *BEST)
     train(few, *alone, "--num_train_epochs", 65)  # as many steps as the distilled one takes
     distil(taught, out, teacher, seed)
-    start = ("--adapter_from", teacher / "run" / "draft", "--learning_rate", 1e-3)
+    start = begun_from(teacher)
     train(few_from, *alone, *start, "--num_train_epochs", 37)
-    distil(taught_from, out, teacher, seed, *start, "--num_train_epochs", 4)
+    distil(taught_from, out, teacher, seed, *start)
     for folder in (few, taught, few_from, taught_from):
         ask(folder, out)
     labels, both = "103 labelled clips", "the same labels, and the teacher on 960 clips"
@@ -103,32 +103,43 @@ def make_seed(out: Path, seed: int) -> list[Row]:
 
 
 def make_more(out: Path, seed: int, large: Path | None) -> list[Row]:
-    """Students of other kinds: another loss, head or base; a quarter of the pixels; and a larger base as a teacher."""
+    """Students of other kinds: another base, head or loss; a quarter of the pixels; and a larger base as a teacher."""
     teacher, where = out / f"teacher-{seed}", f"seed {seed}"
-    kinds: list[tuple[str, str, tuple[object, ...]]] = [
-        ("listwise", "4 frames; and keeps the order of claims", ("--listwise_weight", 0.5)),
-        ("nli", "4 frames; NLI head", ("--head", "nli")),
-        ("qlora", "4 frames; QLoRA (NF4 base)", NF4),
-    ]
+    start = begun_from(teacher)
     rows = []
-    for name, told, more in kinds:
-        folder = out / f"distilled-{name}-{seed}"
-        distil(folder, out, teacher, seed, *more)
-        ask(folder, out)
-        rows.append(Row("distilled", told, folder, where))
-    others: list[tuple[str, str, tuple[object, ...], tuple[object, ...]]] = [
-        ("pixels", "8 frames of 112 x 112", pixels(112), (*EIGHT, *pixels(56)))
-    ]
+    for name, told, more in (
+        ("qlora", "4 frames; QLoRA (NF4), from the teacher's adapter", (*start, *NF4)),
+        ("nli", "4 frames; NLI head, new adapter", ("--head", "nli")),
+        (
+            "listwise",
+            "4 frames; keeps the order of claims, from the teacher's adapter",
+            (*start, "--listwise_weight", 0.5),
+        ),
+    ):
+        rows.append(make_student(out / f"distilled-{name}-{seed}", told, out, teacher, seed, *more))
+    sharp, small = out / f"teacher-pixels-{seed}", out / f"distilled-pixels-{seed}"
+    make_teacher(sharp, out, seed, *EIGHT, *pixels(112), *start, "--num_train_epochs", 8)
+    rows.append(Row("teacher", "8 frames of 112 x 112", sharp, where))
+    told = "8 frames of 56 x 56, from that teacher's adapter"
+    rows.append(make_student(small, told, out, sharp, seed, *EIGHT, *pixels(56), *begun_from(sharp)))
     if large is not None:
-        others.append(("large", "8 frames; twice the layers", ("--model_name_or_path", large), EIGHT))
-    students = {"pixels": "8 frames of 56 x 56, under the one of 112 x 112", "large": "8 frames, under the larger one"}
-    for name, told, of_teacher, of_student in others:
-        teacher, folder = out / f"teacher-{name}-{seed}", out / f"distilled-{name}-{seed}"
-        make_teacher(teacher, out, seed, *of_teacher)
-        distil(folder, out, teacher, seed, *of_student)
-        ask(folder, out)
-        rows += [Row("teacher", told, teacher, where), Row("distilled", students[name], folder, where)]
+        deep, tiny = out / f"teacher-large-{seed}", out / f"distilled-large-{seed}"
+        make_teacher(deep, out, seed, *EIGHT, "--model_name_or_path", large)
+        rows.append(Row("teacher", "8 frames; twice the layers", deep, where))
+        rows.append(make_student(tiny, "8 frames, under the larger one; new adapter", out, deep, seed, *EIGHT))
     return rows
+
+
+def begun_from(teacher: Path) -> tuple[object, ...]:
+    """Options of a run that starts from a teacher's adapter: fewer and smaller steps."""
+    return "--adapter_from", teacher / "run" / "draft", "--learning_rate", 1e-3, "--num_train_epochs", 4
+
+
+def make_student(folder: Path, told: str, out: Path, teacher: Path, seed: int, *more: object) -> Row:
+    """A distilled student, asked and calibrated."""
+    distil(folder, out, teacher, seed, *more)
+    ask(folder, out)
+    return Row("distilled", told, folder, f"seed {seed}")
 
 
 def pixels(side: int) -> tuple[object, ...]:
@@ -138,7 +149,7 @@ def pixels(side: int) -> tuple[object, ...]:
 
 def make_teacher(folder: Path, out: Path, seed: int, *more: object) -> None:
     """Train a teacher on its own clips, ask and calibrate it, and write what it says of the student's train split."""
-    train(folder, "train/sft.py", "configs/kitchen_sft.yaml", out / "teacher-data", seed, *more, *TEACHER, *BEST)
+    train(folder, "train/sft.py", "configs/kitchen_sft.yaml", out / "teacher-data", seed, *TEACHER, *BEST, *more)
     ask(folder, out)
     if not (folder / "scarce.parquet").exists():
         predict(folder, out, "train", folder / "margins.parquet")
