@@ -19,7 +19,9 @@ def write_fitted_rows(directory: str | Path, predictions: Sequence[Prediction]) 
         "pair_ids": sorted(p.pair_id for p in predictions),
         "groups": sorted({p.group for p in predictions if p.group}),
     }
-    path.write_text(json.dumps(rows) + "\n", encoding="utf-8")
+    draft = path.with_name(f".{path.name}.tmp")  # the last file of a calibration: with it, all are whole
+    draft.write_text(json.dumps(rows) + "\n", encoding="utf-8")
+    draft.replace(path)
     return path
 
 
