@@ -6,8 +6,7 @@
 Two worlds: the teacher learns from its own 480 clips, all labelled. The student's world has 960 other clips, of which
 one in ten is labelled; it learns from those labels alone, or also from what the teacher says of all clips. Every
 command is printed before it runs, and what is there already is not made again, so that a killed run goes on where it
-stopped.
-About an hour and a half on two CPU cores for three seeds.
+stopped. About an hour and a half on two CPU cores for three seeds.
 """
 
 from __future__ import annotations
