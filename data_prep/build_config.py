@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from .altered.altered_evidence import AlteredEvidenceConfig
+from .config import expanded
 from .errors import ConfigError
 from .language.language_model import LanguageModelConfig
 from .negatives import SwappedLabel
@@ -140,16 +141,16 @@ def resolved(config: BuildConfig) -> BuildConfig:
         paths = [*([source.path] if source.path is not None else []), *source.paths]
         if not paths:
             raise ConfigError(f"sources[{number}]: no file is named, got no path; set path or paths")
-        expanded = tuple(_expand(path, f"sources[{number}]") for path in paths)
+        found = tuple(expanded(path, f"sources[{number}]") for path in paths)
         exists = Path.exists if source.format == "table" else Path.is_file  # a saved `datasets` table is a folder
-        if absent := [path for path in expanded if not exists(Path(path))]:
+        if absent := [path for path in found if not exists(Path(path))]:
             raise ConfigError(f"sources[{number}]: no such annotation file, got {absent[0]}; check the path")
-        sources.append(dataclasses.replace(source, path=None, paths=expanded))
-    media_root = None if config.media_root is None else _expand(config.media_root, "media_root")
-    output = _expand(config.output, "output")
+        sources.append(dataclasses.replace(source, path=None, paths=found))
+    media_root = None if config.media_root is None else expanded(config.media_root, "media_root")
+    output = expanded(config.output, "output")
     rules = config.negatives
     if rules.word_groups is not None:
-        rules = dataclasses.replace(rules, word_groups=_expand(rules.word_groups, "negatives.word_groups"))
+        rules = dataclasses.replace(rules, word_groups=expanded(rules.word_groups, "negatives.word_groups"))
         if not Path(str(rules.word_groups)).is_file():
             raise ConfigError(f"negatives.word_groups: no such file, got {rules.word_groups}; check the path")
     return dataclasses.replace(config, sources=tuple(sources), media_root=media_root, output=output, negatives=rules)
@@ -177,13 +178,6 @@ def _check_numbers(config: BuildConfig) -> None:
             raise ConfigError(f"{key}: must be greater than 0, got {value}; leave the key out for its default")
     if rules.by_model.per_claim and config.language_model is None:
         raise ConfigError("language_model: required for negatives.by_model, got none; name the endpoint and model")
-
-
-def _expand(path: str, key: str) -> str:
-    expanded = os.path.expanduser(os.path.expandvars(path))
-    if "$" in expanded:
-        raise ConfigError(f"{key}: an environment variable is unset, got {path}; set it before the build")
-    return expanded
 
 
 def media_root_of(config: BuildConfig) -> Path:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import types
 import typing
 from collections.abc import Sequence
@@ -64,6 +65,14 @@ def load_config(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -
             raise ConfigError(f"command line: an override must read key=value, got {override!r}; add the value")
         _put(values, key.strip().split("."), _override_value(override, text))
     return from_mapping(cls, values, where=str(path))
+
+
+def expanded(path: str, key: str) -> str:
+    """A path with `~` and `$VARIABLE`s filled in; ConfigError, naming the key, where a variable is unset."""
+    found = os.path.expanduser(os.path.expandvars(path))
+    if "$" in found:
+        raise ConfigError(f"{key}: an environment variable is unset, got {path}; set it first")
+    return found
 
 
 def from_mapping(cls: type[T], values: dict[str, Any], where: str, prefix: str = "") -> T:

@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from re import fullmatch
 from typing import Any
 
-from .card import write_card
+from .card import CARD, PICTURES, write_card
 from .card_statistics import CardStatistics
+from .config import expanded
 from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest, read_split, sha256_of, write_shards
 from .errors import ConfigError, RowError
 from .manifest import git_revision, versions
@@ -27,6 +29,7 @@ from .shortcut import ShortcutReport, claim_only_probe
 
 REVIEW = "review.jsonl"
 REJECTED = "rejected.jsonl"
+SHARD = r"[a-z]+-\d{5,}-of-\d{5,}\.parquet"
 LEFT_OUT = ("not_drawn", "too_certain", "unlabelled")
 """Of the counts of mining, those of rows that did not come into train."""
 INHERITED = ("media", "rejected", "left_out", "merged_repeats", "leaks", "held_out", "sources", "seed", "config")
@@ -53,9 +56,9 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
         RowError: no data set or predictions there, predictions of other rows or uncalibrated ones that are not
             allowed, or nothing left to train on.
     """
-    data, output = _expanded(config, "data"), _expanded(config, "output")
-    predictions = None if config.predictions is None else _expanded(config, "predictions")
-    _check_output(output, data)
+    data, output = Path(expanded(config.data, "data")), Path(expanded(config.output, "output"))
+    predictions = None if config.predictions is None else Path(expanded(config.predictions, "predictions"))
+    _check_output(output, data, predictions)
     parent = read_manifest(data)
     root = Path(os.path.normpath(data.resolve() / parent["media_root"]))
     splits = {split: _stored(read_split(data, split), root) for split in SPLITS if split in parent["shards"]}
@@ -95,12 +98,14 @@ def mining_summary(manifest: dict[str, Any]) -> str:
     mining = manifest["mining"]
     counts, output = mining["counts"], mining["config"]["output"]
     drawn = ", ".join(f"{number} {name}" for name, number in counts["drawn_from"].items())
+    hard = f" ({counts['positives_hard']} hard)" if counts["positives_hard"] else ""
     lines = [
-        f"train: {counts['positives']} positives, {counts['negatives']} negatives",
+        f"train: {counts['positives']} positives{hard}, {counts['negatives']} negatives",
         f"negatives: {counts['hard']} hard ({counts['hard_called_supported']} of them called supported), "
         f"{counts['random']} random; drawn from {drawn}",
     ]
     notes = {
+        "positives_missing": "positives fewer than `positives` asks for: there are no more",
         "missing": "negatives could not be drawn: there are no more",
         "hard_replaced_by_random": "hard negatives replaced by random ones: too few are scored",
         "too_certain": f"negatives look true and were never judged: in {REVIEW}, not in train",
@@ -109,26 +114,31 @@ def mining_summary(manifest: dict[str, Any]) -> str:
     }
     lines.extend(f"{counts[key]} {text}" for key, text in notes.items() if counts[key])
     if mining["scored_this_manifest"] is False:
-        lines.append("warning: the predictions name another manifest than this data set's; ids and claims do match")
+        lines.append(
+            "warning: the predictions name another manifest than this data set's; ids, claims and evidence do match"
+        )
     lines.extend(f"warning: {line}" for line in mining["claim_only_probe"]["warnings"])
     return "\n".join([*lines, f"wrote {output}"])
 
 
-def _expanded(config: MineConfig, key: str) -> Path:
-    path = os.path.expanduser(os.path.expandvars(getattr(config, key)))
-    if "$" in path:
-        raise ConfigError(f"{key}: an environment variable is unset, got {getattr(config, key)}; set it first")
-    return Path(path)
-
-
-def _check_output(output: Path, data: Path) -> None:
+def _check_output(output: Path, data: Path, predictions: Path | None) -> None:
+    """What lies in `output` is replaced: it must be a data set, with nothing else in it."""
     if output.resolve() == data.resolve():
         raise ConfigError(f"output: is the data set that is mined, got {output}; name another directory")
+    for read in (data, predictions):
+        if read is not None and output.resolve() in read.resolve().parents:
+            raise ConfigError(f"output: holds {read}, got {output}; name another directory, for this one is replaced")
     if output.exists() and any(output.iterdir() if output.is_dir() else [output]):
         try:
             read_manifest(output, any_version=True)
         except RowError as error:
             raise ConfigError(f"output: exists and is no data set, got {output}; name another ({error})") from None
+        ours = {MANIFEST, CARD, PICTURES, REVIEW, REJECTED}
+        if foreign := sorted(p.name for p in output.iterdir() if p.name not in ours and not fullmatch(SHARD, p.name)):
+            raise ConfigError(
+                f"output: holds more than a data set, got {foreign[:3]} in {output}; move it away, or name another "
+                "directory, for this one is replaced"
+            )
 
 
 def _read_teacher(predictions: Path, config: MiningConfig) -> tuple[dict[str, Score], dict[str, Any]]:

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from .errors import ConfigError, RowError
 from .negatives import normal_claim
-from .predicted import Score
-from .rows import Pair
+from .predicted import Score, named_evidence
+from .rows import Pair, evidence_key
 from .splits import rank
 
 SHOWN = 5
@@ -106,13 +106,13 @@ def mine(
 
     Raises:
         ConfigError: no scores, and a share of hard rows above 0.
-        RowError: scores of unknown pairs or of other claims; rows without a usable score, unless these are kept.
+        RowError: scores of unknown pairs, claims or evidence; rows without a usable score, unless these are kept.
     """
     if is_blind := scores is None:
         _check_random(config, where)
     scores = scores or {}
     _check_same_rows(pairs, scores, where)
-    positives = _positives([pair for pair in pairs if pair.label == "supported"], scores, config, seed)
+    positives, n_hard = _positives([pair for pair in pairs if pair.label == "supported"], scores, config, seed)
     negatives = [pair for pair in pairs if pair.label not in (None, "supported")]
     needed = negatives if config.positive_share_hard is None else [p for p in pairs if p.label is not None]
     unscored = [] if is_blind else [pair for pair in needed if _of(pair, scores).unusable is not None]
@@ -129,7 +129,12 @@ def mine(
         "not_drawn": len(candidates) - len(drawn),
         "unlabelled": sum(pair.label is None for pair in pairs),
     }
-    return Mined([pair for pair in pairs if pair.id in chosen], review, {"positives": len(positives), **counts})
+    of_positives = {
+        "positives": len(positives),
+        "positives_hard": n_hard,
+        "positives_missing": max(0, (config.positives or 0) - len(positives)),
+    }
+    return Mined([pair for pair in pairs if pair.id in chosen], review, of_positives | counts)
 
 
 def _check_random(config: MiningConfig, where: str) -> None:
@@ -146,6 +151,16 @@ def _check_same_rows(pairs: Iterable[Pair], scores: Mapping[str, Score], where: 
     if other := sorted(id for id, score in scores.items() if score.claim not in (None, claims[id])):
         got = f"{len(other)} of {len(scores)}, e.g. {other[0]!r}: {scores[other[0]].claim!r}"
         raise RowError(f"{where}: other claims were scored, got {got}; score this data set's train split")
+    other = [pair.id for pair in pairs if pair.id in scores and _is_of_other_evidence(pair, scores[pair.id])]
+    if other:
+        got = f"{len(other)} of {len(scores)}, e.g. {min(other)!r}: {scores[min(other)].evidence}"
+        raise RowError(f"{where}: other evidence was scored, got {got}; score this data set's train split")
+
+
+def _is_of_other_evidence(pair: Pair, score: Score) -> bool:
+    """Media are told apart by name alone: on another machine their folder is another."""
+    scored = named_evidence(score.evidence) if score.evidence else None
+    return scored is not None and scored != named_evidence(evidence_key(pair.evidence))
 
 
 def _check_scored(
@@ -181,14 +196,17 @@ def _unscored(pairs: Iterable[Pair], scores: Mapping[str, Score]) -> list[Review
     return [Review("unscored", _of(pair, scores).unusable or "", None, pair) for pair in found]
 
 
-def _positives(pairs: Sequence[Pair], scores: Mapping[str, Score], config: MiningConfig, seed: int) -> list[Pair]:
+def _positives(
+    pairs: Sequence[Pair], scores: Mapping[str, Score], config: MiningConfig, seed: int
+) -> tuple[list[Pair], int]:
+    """The positives that are kept, and how many of them were taken as hard ones."""
     if config.positives is None or config.positives >= len(pairs):
-        return list(pairs)
+        return list(pairs), 0
     lowest = [pair for pair in _hardest_first(pairs, scores, seed, sign=-1)]
     hard = lowest[: _rounded(config.positives * (config.positive_share_hard or 0.0))]
     taken = {pair.id for pair in hard}
     others = [pair for pair in _shuffled(pairs, seed) if pair.id not in taken]
-    return [*hard, *others[: config.positives - len(hard)]]
+    return [*hard, *others[: config.positives - len(hard)]], len(hard)
 
 
 def _hardest_first(pairs: Iterable[Pair], scores: Mapping[str, Score], seed: int, sign: int = 1) -> list[Pair]:

@@ -1,11 +1,12 @@
 """Read what a verifier or a zero-shot model said about rows, from Parquet (as eval/predict.py writes it) or JSON lines.
 
 Only the columns that mining needs are looked at, so that any model's scores can be used: `pair_id`, `margin` or
-`p_supported` or both, and, where given, `error` and `claim`.
+`p_supported` or both, and, where given, `error`, `claim` and `evidence`.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ import pyarrow.parquet as pq
 from .errors import RowError
 from .records import Record, Rejected, read_json_records
 
-COLUMNS = ("pair_id", "margin", "p_supported", "error", "claim")
+COLUMNS = ("pair_id", "margin", "p_supported", "error", "claim", "evidence")
 _METADATA_KEY = b"proofreel.predictions"
 _CONTROLS = ("mismatched-evidence", "claim-only")
 _LABELS = ("supported", "refuted")
@@ -34,12 +35,14 @@ class Score:
         margin: log-odds of supported; NaN if there is none.
         unusable: why there is no score; None where there is one.
         claim: the claim that was scored, where the file says it.
+        evidence: what it was scored against (JSON of `rows.evidence_key`), where the file says it.
     """
 
     p_supported: float
     margin: float = math.nan
     unusable: str | None = None
     claim: str | None = None
+    evidence: str | None = None
 
 
 def read_scores(path: str | Path) -> tuple[dict[str, Score], dict[str, Any]]:
@@ -72,6 +75,20 @@ def read_scores(path: str | Path) -> tuple[dict[str, Score], dict[str, Any]]:
     return scores, source
 
 
+@functools.lru_cache(maxsize=1024)
+def named_evidence(evidence: str) -> str | None:
+    """An evidence key with the names of media instead of their paths, which differ between machines.
+
+    None for what is no evidence key: a foreign file may write what it likes.
+    """
+    try:
+        pieces = json.loads(evidence)
+        named = [{**piece, "path": Path(piece["path"]).name} if "path" in piece else piece for piece in pieces]
+        return json.dumps(named, sort_keys=True)
+    except (ValueError, TypeError):
+        return None
+
+
 def _parquet(path: Path) -> tuple[Iterator[Record], dict[str, Any]]:
     try:
         schema = pq.read_schema(path)
@@ -90,20 +107,20 @@ def _parquet(path: Path) -> tuple[Iterator[Record], dict[str, Any]]:
 def _score(row: Any, where: str) -> tuple[str, Score]:
     if not isinstance(row, Mapping):
         raise RowError(f"{where}: a prediction must be an object, got {row!r}; write {{'pair_id': ..., 'margin': ...}}")
-    pair_id, error, claim = (row.get(name) for name in ("pair_id", "error", "claim"))
+    pair_id, error, claim, evidence = (row.get(name) for name in ("pair_id", "error", "claim", "evidence"))
     if not isinstance(pair_id, str) or not pair_id:
         raise RowError(f"{where}: pair_id must be the id of a pair, got {pair_id!r}; give it as text")
     margin, p = _number(row, "margin", where), _number(row, "p_supported", where)
-    for name in ("error", "claim"):
+    for name in ("error", "claim", "evidence"):
         if row.get(name) is not None and not isinstance(row[name], str):
             raise RowError(f"{where}: {name} must be text or null, got {row[name]!r}; fix the value")
     if p is not None and not (math.isnan(p) or 0 <= p <= 1):
         raise RowError(f"{where}: p_supported must be a probability, got {p}; give a number in [0, 1]")
     unusable = _why_unusable(margin, p, error)
     if unusable is not None:
-        return pair_id, Score(math.nan, math.nan, unusable, claim)
+        return pair_id, Score(math.nan, math.nan, unusable, claim, evidence or None)
     margin = math.nan if margin is None else margin
-    return pair_id, Score(_logistic(margin) if p is None else p, margin, None, claim)
+    return pair_id, Score(_logistic(margin) if p is None else p, margin, None, claim, evidence or None)
 
 
 def _number(row: Mapping[str, Any], name: str, where: str) -> float | None:

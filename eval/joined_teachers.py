@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from ..data_prep.errors import RowError
+from ..data_prep.predicted import named_evidence
 from .calibration_error import brier, ece_event
 from .metrics import Floats, roc_auc
 from .predictions import Prediction, labels_of, write_predictions
@@ -167,15 +168,9 @@ def _check_same_rows(first: Teacher, other: Teacher, in_first: Mapping[str, int]
 def _same(name: str, row: Prediction, other: Prediction, names_only: bool) -> bool:
     """Of media of one data set only the file's name counts: on another machine its folder is another."""
     one, two = getattr(row, name), getattr(other, name)
-    return one == two or (name == "evidence" and names_only and _by_name(one) == _by_name(two))
-
-
-def _by_name(evidence: str) -> Any:
-    try:
-        pieces = json.loads(evidence)
-        return [{**piece, "path": Path(piece["path"]).name} if "path" in piece else piece for piece in pieces]
-    except (ValueError, TypeError):  # a foreign file may write what it likes
-        return evidence
+    if one == two or name != "evidence" or not names_only:
+        return one == two
+    return named_evidence(one) is not None and named_evidence(one) == named_evidence(two)
 
 
 def _source(teachers: Sequence[Teacher]) -> dict[str, Any]:

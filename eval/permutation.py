@@ -70,9 +70,7 @@ def cluster_permutation(
             extreme[name] += int(np.sum(np.abs(values) >= abs(observed[name][0]) - _ROUNDING))
     found = {}
     for name, (value,) in observed.items():
-        p_value = extreme[name] / tried if is_exact else (1 + extreme[name]) / (1 + tried)
-        can_be_made = np.isfinite(value) and each.n_groups > 1
-        found[name] = PermutationTest(float(value), p_value if can_be_made else np.nan, tried, is_exact, each.n_groups)
+        found[name] = _tested(float(value), extreme[name], tried, is_exact, each.n_groups)
     return found
 
 
@@ -99,9 +97,13 @@ def permuted_auc(
     for swapped_DG in _all_swaps(matters) if is_exact else _random_swaps(each.n_groups, n_tried, seed):
         tried += len(swapped_DG)
         extreme += int(np.sum(np.abs(observed - 2 * swapped_DG @ auc_G) >= abs(observed) - _ROUNDING))
+    return _tested(float(observed), extreme, tried, is_exact, each.n_groups)
+
+
+def _tested(difference: float, extreme: int, tried: int, is_exact: bool, n_groups: int) -> PermutationTest:
     p_value = extreme / tried if is_exact else (1 + extreme) / (1 + tried)
-    can_be_made = np.isfinite(observed) and each.n_groups > 1
-    return PermutationTest(float(observed), p_value if can_be_made else np.nan, tried, is_exact, each.n_groups)
+    can_be_made = np.isfinite(difference) and n_groups > 1
+    return PermutationTest(difference, p_value if can_be_made else np.nan, tried, is_exact, n_groups)
 
 
 def _differences(sums_GK: Floats, other_GK: Floats, auc_G: Floats, swapped_DG: Floats) -> dict[str, Floats]:

@@ -100,9 +100,11 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what a zero-shot model has no place for."""
+    """Refuse a file that cannot be written, and what a zero-shot model has no place for."""
     from proofreel.data_prep.errors import ConfigError
 
+    if args.out.is_dir() or args.out.suffix != ".parquet":
+        raise ConfigError(f"--out: must be a Parquet file, got {args.out}; name it ....parquet")
     if args.zero_shot is None:
         return
     if args.base is not None:

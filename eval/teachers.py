@@ -16,16 +16,18 @@ import numpy as np
 
 from ..data_prep.dataset import sha256_of
 from ..data_prep.errors import CalibrationError, RowError
-from ..models.calibration import CALIBRATION_FILE, Calibration, sigmoid
+from ..models.calibration import CALIBRATION_FILE, STEP_METHODS, Calibration, sigmoid
 from ..models.decisions import read_decision
 from .fitted_rows import overlaps, read_fitted_rows
 from .measuring import apply_decision
 from .metrics import Floats
-from .predictions import Prediction, margins_of, read_predictions
+from .predictions import Prediction, labels_of, margins_of, read_predictions
 
 LABELS = ("supported", "refuted")
 """Of a file that does not name its labels: older ones, and foreign ones."""
 OWN, UNCALIBRATED = "own", "uncalibrated"
+RATES_APART = 0.1
+"""Positive rates of calibration and scored rows that differ by more are told: probabilities hold for one rate."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,34 @@ def _calibrated(
             f"{folder}: was fitted on rows that {path} scores, got: {' '.join(found)} Calibrate on another split, or "
             "leave these rows out"
         )
-    remarks = calibration.cautions()
+    remarks = [*calibration.cautions(), *_cautions_here(predictions, calibration)]
     if fitted_rows is None:
         remarks.append("which rows its calibration was fitted on is not recorded: overlap with these is unchecked")
     if not source.get("verifier_fingerprint"):
         remarks.append("neither predictions nor calibration name a verifier: that they are of one is unchecked")
     p, sha256 = apply_decision(predictions, decision).p, sha256_of(folder / CALIBRATION_FILE)
     return p, sha256, calibration.method, tuple(remarks)
+
+
+def _cautions_here(predictions: Sequence[Prediction], calibration: Calibration) -> list[str]:
+    """Why a sound calibration may not suit these rows."""
+    found = []
+    if calibration.method == "none":
+        found.append("its calibration is `none`: p = sigmoid(margin)")
+    if calibration.method in STEP_METHODS and calibration.method != "centred_isotonic":
+        found.append(
+            f"{calibration.method} gives many rows one probability: which of them is harder is lost; platt, beta or "
+            "centred_isotonic keep the order"
+        )
+    labels, fitted_for = labels_of(predictions), calibration.prior or calibration.positive_rate
+    if fitted_for is not None and np.isfinite(labels).any():
+        rate = float(np.nanmean(labels))
+        if abs(rate - fitted_for) > RATES_APART:
+            found.append(
+                f"holds for {fitted_for:.0%} supported rows, and {rate:.0%} of the labelled ones here are; fit it with "
+                f"--prior {rate:.4f} if that is their true share"
+            )
+    return found
 
 
 def _check_belongs(path: Path, source: Mapping[str, Any], folder: Path, calibration: Calibration) -> None:

@@ -43,6 +43,7 @@ from .verdicts import Judge, Verdict, failed
 _PICTURE: dict[str, Any] = {"format": "JPEG", "quality": 95, "subsampling": 0}
 _CONTROL = re.compile(r"<\|\w+\|>")  # how the chat templates of most models write their control tokens
 _ROUNDING = 1e-6  # of probabilities as endpoints send them
+_UNLIKELY = -1e3  # endpoints write a log-probability like -9999 where they have none
 
 BOUNDED = "only one of the two words was among the tokens that the endpoint lists: the margin is a bound"
 
@@ -174,7 +175,7 @@ class HostedVerifier:
             messages = self._messages(question, question.evidence)
         except ModelInputError as error:
             return failed(str(error))
-        tokens = self.model.first_tokens(messages)
+        tokens = [each for each in self.model.first_tokens(messages) if each[1] > _UNLIKELY]
         self._check_listed(tokens)
         words = (self.prompt.supported_word, self.prompt.refuted_word)
         found = word_logprobs(tokens, words)
@@ -213,8 +214,8 @@ def hash_of(values: Mapping[str, Any]) -> str:
 
 
 def _bound(tokens: Sequence[tuple[str, float]]) -> float:
-    """The most that a word which is not listed can have: as much as the least listed, and no more than all of them
-    leave. Finite, and never more than a listed word has."""
+    """The most that a spelling which is not listed can have: as much as the least listed, and no more than all of them
+    leave. Finite, and never more than a listed one has. A word of several spellings may have more."""
     left = 1.0 - sum(math.exp(logprob) for _, logprob in tokens)
     return min(min(logprob for _, logprob in tokens), math.log(max(left, _ROUNDING)))
 

@@ -26,8 +26,8 @@ def chat(text: str | None = "fine", **choice: Any) -> dict[str, Any]:
 
 
 def listing(tokens: dict[str, float]) -> dict[str, Any]:
-    """A chat completion that lists these first tokens with their probabilities."""
-    listed = [{"token": token, "logprob": math.log(p), "bytes": None} for token, p in tokens.items()]
+    """A chat completion that lists these first tokens with their probabilities; 0 as endpoints write it."""
+    listed = [{"token": t, "logprob": math.log(p) if p else -9999.0, "bytes": None} for t, p in tokens.items()]
     return chat(next(iter(tokens)), logprobs={"content": [{"token": next(iter(tokens)), "top_logprobs": listed}]})
 
 

@@ -134,12 +134,13 @@ def test_text_is_sent_as_text_and_an_empty_system_turn_is_not_sent(server: Serve
         ({"yes": 0.8, "perhaps": 0.1, "maybe": 0.05}, math.log(0.8 / 0.05)),  # as much as the least listed
         ({"no": 0.6, "maybe": 0.3, "so": 0.06}, math.log(0.04 / 0.6)),  # no more than all of them leave
         ({"no": 1.0}, math.log(1e-6)),  # finite where nothing is left
+        ({"yes": 0.9, "no": 0.0, "so": 0.02}, math.log(0.9 / 0.02)),  # -9999 stands for: not listed
     ],
 )
 def test_a_word_that_is_not_listed_counts_as_much_as_it_could_at_most(server: Server, tokens, margin):
     server.answer, asked = (lambda body: listing(tokens)), teacher(server)
     (verdict,) = asked.score_pairs(PAIRS[:1])
-    bounded = not {"yes", "no"} <= set(tokens)
+    bounded = not (tokens.get("yes") and tokens.get("no"))
     assert verdict.margin == pytest.approx(margin, rel=1e-5)
     assert verdict.note == (BOUNDED if bounded else None)
     assert asked.n_bounded == bounded

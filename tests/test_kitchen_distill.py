@@ -10,7 +10,7 @@ import yaml
 from sklearn.metrics import f1_score, roc_auc_score
 
 from examples.kitchen.distill import QUARTER, hide
-from examples.kitchen.distill_table import Row, judge, table
+from examples.kitchen.distill_table import Row, judge, table, table_of_kinds
 from examples.kitchen.grow import grow
 from proofreel.data_prep.rows import Pair, Passage
 from proofreel.eval.calibrate import main as calibrate
@@ -49,7 +49,7 @@ def of(split: str, i: int) -> tuple[str, str, str, str]:
 
 def test_a_line_s_numbers_are_the_mean_over_its_seeds_and_agree_with_the_references(tmp_path):
     data = [drawn(tmp_path / str(seed), seed, 1.5) for seed in (0, 1)]
-    found = judge([Row("x", "", tmp_path / str(seed), "") for seed in (0, 1)], 200)
+    found = judge([Row("x", "", tmp_path / str(seed)) for seed in (0, 1)], 200)
     assert found.of_seeds["auc"] == pytest.approx([roc_auc_score(y, m) for m, y, _ in data])
     f1s = []
     for seed, (margins, labels, _) in enumerate(data):
@@ -63,7 +63,7 @@ def test_a_line_s_numbers_are_the_mean_over_its_seeds_and_agree_with_the_referen
 
 def test_the_resamples_of_one_seed_are_those_of_the_headline_intervals(tmp_path):
     margins, labels, groups = drawn(tmp_path / "a", 3, 1.0)
-    found = judge([Row("x", "", tmp_path / "a", "")], 500)
+    found = judge([Row("x", "", tmp_path / "a")], 500)
     expected = headline_intervals(margins, sigmoid(margins), labels, groups, 0.5, n_draws=500)
     for ours, theirs in (("auc", "auc"), ("raw_ece", "ece_event")):
         low, high = np.quantile(found.drawn[ours], [0.025, 0.975])
@@ -73,11 +73,30 @@ def test_the_resamples_of_one_seed_are_those_of_the_headline_intervals(tmp_path)
 def test_a_verifier_against_itself_differs_by_nothing(tmp_path, monkeypatch):
     drawn(tmp_path / "a", 3, 1.0)
     monkeypatch.setattr("examples.kitchen.distill_table.claims_per_second", lambda folders, out: [1.0] * len(folders))
-    row = Row("x", "told", tmp_path / "a", "seed 0")
+    row = Row("x", "told", tmp_path / "a")
     text = table([[row]] * 5, tmp_path, 100)
     assert "distilled minus labels alone: 0.000 (0.000 to 0.000)" in text
     assert "over that of the teacher: 1.000 (1.000 to 1.000)" in text
     assert "50 test clips" in text
+
+
+def test_students_of_other_kinds_are_compared_with_their_own_teacher_and_their_own_start(tmp_path, monkeypatch):
+    data = {name: drawn(tmp_path / name, 3, skill) for name, skill in (("low", 0.5), ("mid", 1.0), ("high", 3.0))}
+    auc = {name: roc_auc_score(labels, margins) for name, (margins, labels, _) in data.items()}
+    speeds = {"low": 4.0, "mid": 3.0, "high": 2.0}
+    monkeypatch.setattr(
+        "examples.kitchen.distill_table.claims_per_second", lambda folders, out: [speeds[f.name] for f in folders]
+    )
+    named = {"low": "labels alone", "mid": "distilled", "high": "teacher"}
+    low, mid, high = ([Row(named[name], f"the {name} one", tmp_path / name)] for name in named)
+    text = table_of_kinds([[high, low, mid], [high, mid]], tmp_path, 100)
+    first, second = text.split("the mid one, after the high one:")[1:]
+    for part in (first, second):
+        assert f"over that of the teacher: {auc['mid'] / auc['high']:.3f} (" in part
+        assert "those of the teacher: 1.50" in part
+    assert f"minus labels alone: {auc['mid'] - auc['low']:.3f} (" in first
+    assert "minus labels alone" not in second
+    assert text.count("| teacher | the high one |") == 2
 
 
 def test_labels_are_hidden_clip_by_clip_and_in_the_train_split_alone():

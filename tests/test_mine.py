@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.mine import main
 from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
 from proofreel.data_prep.mining import MiningConfig
-from proofreel.data_prep.rows import Image, Pair, VideoSegment
+from proofreel.data_prep.rows import Image, Pair, VideoSegment, evidence_key
 from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,6 +119,41 @@ def test_predictions_of_the_verifier_itself_say_which_verifier_and_data_they_are
     assert said["predictions"]["source"]["verifier_fingerprint"] == "f" * 64
     assert said["scored_this_manifest"] is not warned
     assert ("another manifest" in capsys.readouterr().out) == warned
+
+
+def test_predictions_of_another_data_set_with_the_same_ids_and_claims_are_refused(data):
+    rows = [
+        Prediction(p.id, 1.0, 0.7, p.label, p.split, p.group, p.role, p.origin, p.modality, claim=p.claim, evidence=e)
+        for p in read_split(data, "train")
+        for e in [evidence_key(tuple(dataclasses.replace(piece, end_s=0.5) for piece in p.evidence))]
+    ]
+    predictions = data.with_name("predictions.parquet")
+    write_predictions(predictions, rows, {"calibrated": True})
+    with pytest.raises(
+        RowError, match=rf"predictions\.parquet: other evidence was scored, got {len(rows)} of {len(rows)}"
+    ):
+        mine_data_set(dataclasses.replace(config_of(data), predictions=str(predictions)))
+
+
+def test_nothing_but_a_data_set_is_ever_replaced(data):
+    predictions = predict(data, lambda pair, n: 0.1)
+    mine_data_set(config_of(data))
+    output = Path(config_of(data).output)
+    inside = output / predictions.name
+    inside.write_bytes(predictions.read_bytes())
+    config = dataclasses.replace(config_of(data), predictions=str(inside))
+    with pytest.raises(ConfigError, match=r"output: holds .*predictions\.jsonl, got .*mined; name another"):
+        mine_data_set(config)
+    with pytest.raises(ConfigError, match=r"output: holds more than a data set, got \['predictions\.jsonl'\]"):
+        mine_data_set(config_of(data))
+    assert inside.read_bytes() == predictions.read_bytes()
+    inside.unlink()
+    shutil.copytree(data, output / "pool")
+    with pytest.raises(ConfigError, match=r"output: holds .*pool, got"):
+        mine_data_set(dataclasses.replace(config_of(data), data=str(output / "pool")))
+    assert read_manifest(output / "pool") == read_manifest(data)
+    shutil.rmtree(output / "pool")
+    mine_data_set(config_of(data))
 
 
 def test_the_mined_data_set_has_a_card_of_its_own_unless_its_parent_has_none(data):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.mining import DRAWN_FROM, MiningConfig, mine
 from proofreel.data_prep.predicted import Score, read_scores
-from proofreel.data_prep.rows import Pair, VideoSegment
+from proofreel.data_prep.rows import Pair, VideoSegment, evidence_key
 from proofreel.eval.predictions import Prediction, write_predictions
 
 TRUSTED = ("annotated", "negative_annotated")
@@ -207,6 +207,16 @@ def test_predictions_of_another_data_set_are_refused():
         mine(pairs, {"p1": Score(0.1), "q2": Score(0.1), "q1": Score(0.1)}, MiningConfig())
     with pytest.raises(RowError, match=r"other claims were scored, got 1 of 1, e\.g\. 'p1': 'another'"):
         mine(pairs, {"p1": Score(0.1, claim="another")}, MiningConfig())
+    with pytest.raises(RowError, match=r"other evidence was scored, got 1 of 1, e\.g\. 'p1'"):
+        mine(pairs, {"p1": Score(0.1, evidence=evidence_key((VideoSegment("v.mp4", 50.0, 90.0),)))}, MiningConfig())
+
+
+def test_evidence_may_lie_elsewhere_and_a_foreign_file_may_write_of_it_what_it_likes():
+    clip, moved = (VideoSegment(f"/{folder}/v.mp4", 0.0, 2.0) for folder in ("here", "there"))
+    pairs = [dataclasses.replace(row(n, label), evidence=(clip,)) for n, label in enumerate(("supported", "refuted"))]
+    plain = mine(pairs, {p.id: Score(0.1) for p in pairs}, MiningConfig())
+    for evidence in (evidence_key((moved,)), "clip 7"):
+        assert mine(pairs, {p.id: Score(0.1, evidence=evidence) for p in pairs}, MiningConfig()) == plain
 
 
 def test_a_number_of_positives_is_drawn_with_a_share_of_hard_ones():
@@ -218,7 +228,10 @@ def test_a_number_of_positives_is_drawn_with_a_share_of_hard_ones():
     assert len(positives) == len(negatives) == 10
     assert {f"p{n}" for n in range(5)} <= {p.id for p in positives}
     assert any(int(p.id[1:]) > 10 for p in positives)
-    assert len(split_of(mine(pairs, scores, MiningConfig(positives=99)).pairs)[0]) == 40
+    assert [mined.counts[name] for name in ("positives", "positives_hard", "positives_missing")] == [10, 5, 0]
+    few = mine(pairs, scores, MiningConfig(positives=99))
+    assert len(split_of(few.pairs)[0]) == 40
+    assert [few.counts[name] for name in ("positives", "positives_hard", "positives_missing")] == [40, 0, 59]
     with pytest.raises(RowError, match="no usable prediction, got 1 of 80"):
         mine(pairs, {id: score for id, score in scores.items() if id != "p7"}, config)
 

@@ -142,6 +142,14 @@ def test_mismatching_needs_two_groups():
         mismatch_evidence(rows(1))
 
 
+@pytest.mark.parametrize("name", ["folder.parquet", "x.jsonl", "x"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(colour_dataset, tmp_path, capsys, name):
+    (tmp_path / "folder.parquet").mkdir()
+    words = ["--verifier", str(tmp_path), "--data", str(colour_dataset), "--split", "test"]
+    assert predict.main([*words, "--out", str(tmp_path / name)]) == 1
+    assert f"--out: must be a Parquet file, got {tmp_path / name}" in capsys.readouterr().err
+
+
 def test_an_absent_split_is_named(published, colour_dataset, tmp_path, capsys):
     words = ["--verifier", str(published), "--data", str(colour_dataset), "--out", str(tmp_path / "x.parquet")]
     assert predict.main([*words, "--split", "dev"]) == 1

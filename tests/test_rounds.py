@@ -111,6 +111,7 @@ def test_options_that_the_rounds_set_cannot_be_given(values, name):
 def test_options_become_the_words_a_user_would_type():
     options = {"learning_rate": 1e-4, "use_peft": True, "lora_parts": ["a", "b"], "deepspeed": None}
     assert as_options(options) == ["--learning_rate", "0.0001", "--use_peft", "true", "--lora_parts", "a", "b"]
+    assert as_options({"lr_scheduler_kwargs": {"num_cycles": 2}}) == ["--lr_scheduler_kwargs", '{"num_cycles": 2}']
     flags = {"frame_cache": "x", "allow": True, "not_this": False, "nor_this": None, "objective": ["f1", "mcc"]}
     assert as_words(flags) == ["--frame-cache", "x", "--allow", "--objective", "f1", "mcc"]
     assert flat({"a": {"b": 1, "c": {}}, "d": [2]}) == {"a.b": 1, "d": [2]}
@@ -160,20 +161,20 @@ def test_a_launcher_that_is_not_there_or_makes_nothing_is_told(values):
         run_rounds(config_of(values))
     assert found.value.status == 1
     values["train"]["launch"] = ["no-such-launcher"]
-    with pytest.raises(ConfigError, match=r"train\.launch: the rounds in .* began with \['true'\]"):
-        run_rounds(config_of(values))
     with pytest.raises(ConfigError, match="launch: cannot be run, got 'no-such-launcher'"):
-        run_rounds(config_of(values, output=values["output"] + "-other"))
+        run_rounds(config_of(values))
 
 
 def test_a_changed_configuration_is_refused_by_its_key_and_what_changes_nothing_is_not(values, tmp_path):
-    values["train"] |= {"launch": ["false"], "options": {"max_steps": 3}}
+    begun = tmp_path / "rounds" / "round-0" / "run"
+    values["train"] |= {"launch": ["sh", "-c", f"mkdir -p {begun}; exit 1"], "options": {"max_steps": 3}}
 
     def go(**changes):
         run_rounds(config_of(values, **changes))
 
     with pytest.raises(StageError):
         go()
+    (begun.parent / "calibration.parquet").touch()  # as if scoring had gone that far
     train, file = values["train"], tmp_path / "sft.yaml"
     for changes, message in (
         ({"seed": 1}, r"seed: the rounds in .* began with 0, got 1; set it back"),
@@ -184,11 +185,44 @@ def test_a_changed_configuration_is_refused_by_its_key_and_what_changes_nothing_
     ):
         with pytest.raises(ConfigError, match=message):
             go(**changes)
+    (begun.parent / "calibration.parquet").unlink()
     with pytest.raises(StageError):
         go(rounds=4, predict={"options": {"device": "cuda:1", "batch_tokens": 9}})
     file.write_text(file.read_text().replace("learning_rate: 0.01", "learning_rate: 0.02"))
     with pytest.raises(ConfigError, match=r"train\.config: learning_rate: .* began with 0\.01, got 0\.02"):
         go()
+
+
+def test_a_stage_that_made_nothing_can_be_mended_and_one_that_did_cannot(values, tmp_path):
+    values["train"]["launch"] = ["false"]
+    broken = values | {"train": values["train"] | {"options": {"max_stepss": 3}}, "calibrate": {"methodd": "platt"}}
+    folder = tmp_path / "rounds" / "round-0"
+
+    def go(values, **changes):
+        run_rounds(config_of(values, **changes))
+
+    with pytest.raises(StageError):
+        go(broken)
+    with pytest.raises(StageError):  # not refused: nothing was trained or calibrated with what was wrong
+        go(values, calibrate={"method": "platt"})
+    (folder / "calibrated").mkdir()
+    with pytest.raises(ConfigError, match=r"calibrate\.method: the rounds in .* began with 'platt', got 'beta'"):
+        go(values, calibrate={"method": "beta"})
+    mining = values["mining"] | {"unscored": "keep"}
+    with pytest.raises(StageError):  # round 0 is drawn blindly: only a later round is mined with it
+        go(values, calibrate={"method": "platt"}, mining=mining)
+    (tmp_path / "rounds" / "round-1" / "data").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"mining\.unscored: .* began with 'keep', got 'refuse'"):
+        go(values, calibrate={"method": "platt"})
+
+
+def test_paths_may_name_the_home_and_variables(values, pool, monkeypatch):
+    monkeypatch.setenv("POOL", str(pool.parent))
+    values["train"]["launch"] = ["false"]
+    with pytest.raises(StageError):
+        run_rounds(config_of(values, data=f"$POOL/{pool.name}"))
+    with pytest.raises(ConfigError, match=r"data: an environment variable is unset, got \$NOT_SET/x"):
+        run_rounds(config_of(values, data="$NOT_SET/x"))
 
 
 def test_another_data_set_and_rounds_without_a_record_are_refused(values, tmp_path, pool):
@@ -301,6 +335,11 @@ def test_rounds_that_do_not_follow_from_each_other_are_refused(straight, tmp_pat
     with pytest.raises(RowError, match="round-1: was mined by another teacher"):
         run_rounds(config_of(found, output=str(other)))
     teacher.write_bytes(kept)
+    retrained = other / "round-0" / "run" / "draft" / "MANIFEST.sha256"
+    retrained.write_text((kept_names := retrained.read_text()) + "\n")
+    with pytest.raises(RowError, match=r"round-0/calibration\.parquet: was judged by another verifier than the one in"):
+        run_rounds(config_of(found, output=str(other)))
+    retrained.write_text(kept_names)
     data = other / "round-1" / "data"
     shard = read_manifest(data)["shards"]["train"][0]
     rows = [dataclasses.replace(p, weight=2.0) for p in read_split(data, "train")]

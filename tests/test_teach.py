@@ -344,6 +344,38 @@ def test_uncalibrated_teachers_are_refused_unless_they_are_allowed_and_then_the_
     assert "got calibrated: null" in refused(capsys, tmp_path / "v.parquet", [unsaid])
 
 
+@pytest.mark.parametrize(
+    ("method", "more", "rate", "said"),
+    [
+        ("platt", (), 0.5, ()),
+        ("centred_isotonic", (), 0.5, ()),
+        ("none", (), 0.5, ("its calibration is `none`",)),
+        ("isotonic", (), 0.5, ("gives many rows one probability",)),
+        (
+            "platt",
+            (),
+            0.2,
+            ("supported rows, and 20% of the labelled ones here are; fit it with --prior 0.198",),
+        ),
+        ("platt", ("--prior", "0.2"), 0.2, ()),
+    ],
+)
+def test_what_speaks_against_a_calibration_here_is_said(tmp_path, capsys, method, more, rate, said):
+    fitted = write(tmp_path / "cal.parquet", rows_of(1, "calibration"), source_of("a"))
+    rows = rows_of(1, "train")
+    false, true = ([row for row in rows if row.label == name] for name in ("refuted", "supported"))
+    kept = [*false, *true[: round(len(false) * rate / (1 - rate))]]
+    file = write(tmp_path / "train.parquet", kept, source_of("a"))
+    assert calibrate(["--predictions", str(fitted), "--out", str(tmp_path / "c"), *FEW, method, *more]) == 0
+    capsys.readouterr()
+    taught(tmp_path / "t.parquet", [file], [tmp_path / "c"])
+    warnings = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WARNING")]
+    here = [line for line in warnings if "follows noise" not in line]
+    assert len(here) == len(said)
+    for words, line in zip(said, here, strict=True):
+        assert words in line
+
+
 def test_a_calibration_of_another_verifier_is_refused_by_name(made, tmp_path, capsys):
     both = [made / "a.parquet", made / "b.parquet"]
     message = refused(capsys, tmp_path / "t.parquet", both, [made / "b", made / "a"])

@@ -24,15 +24,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..data_prep.config import read_yaml
+from ..data_prep.config import expanded, read_yaml
 from ..data_prep.dataset import MANIFEST, read_manifest, sha256_of
 from ..data_prep.errors import ConfigError, ProofreelError, RowError
 from ..eval.metrics import roc_auc
 from ..eval.predictions import labels_of, margins_of, read_predictions
 from .round_stages import Stage, stages_of
-from .rounds_config import FREE, OVERRIDDEN, RoundsConfig, flat
+from .rounds_config import FREE, MADE_WITH, OVERRIDDEN, RoundsConfig, flat
 
 RECORD, LOCK = "rounds.json", ".lock"
+FINGERPRINTED = "MANIFEST.sha256"  # of a verifier; models/directory.py, which names it, imports torch
 SCHEMA_VERSION = 1
 
 
@@ -52,6 +53,7 @@ def run_rounds(config: RoundsConfig) -> dict[str, Any]:
         RowError: no data set, or rounds that do not follow from each other.
         StageError: a command failed.
     """
+    config = dataclasses.replace(config, **{key: expanded(getattr(config, key), key) for key in ("data", "output")})
     output = Path(config.output)
     with _locked(output) as lock:
         record = _taken_up(output, config)
@@ -60,6 +62,8 @@ def run_rounds(config: RoundsConfig) -> dict[str, Any]:
                 _do(stage, number, lock)
                 if stage.name == "data":
                     _check_chain(output, number)
+                if stage.name == "train":
+                    _check_judged(output / f"round-{number}")
             record["rounds"][number:] = [_came_to(output, number)]
             _write(output / RECORD, record)
             _warn_of_other_rows(record["rounds"])
@@ -151,11 +155,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_same(earlier: Mapping[str, Any], now: Mapping[str, Any], output: Path) -> None:
-    """What is free may differ: how many rounds, where the data set lies, and how fast it is scored."""
+    """What is free may differ (how many rounds, how fast they are scored), and what nothing was made with so far."""
     for part, name in (("config", ""), ("train_config", "train.config: "), ("data", "data: ")):
         before, after = flat(earlier.get(part) or {}), flat(now[part])
         for key in sorted({*before, *after} - FREE):
-            if before.get(key) != after.get(key):
+            stage = key.partition(".")[0] if part == "config" else part
+            made = MADE_WITH.get(key, MADE_WITH.get(stage, ""))
+            if before.get(key) != after.get(key) and (output / made).exists():
                 raise ConfigError(
                     f"{name}{key}: the rounds in {output} began with {before.get(key)!r}, got {after.get(key)!r}; set "
                     "it back to go on, or name another output"
@@ -182,11 +188,26 @@ def _check_chain(output: Path, number: int) -> None:
         raise RowError(f"{folder}: its run was trained on other rows, got {run}; remove all of it but its data")
 
 
+def _check_judged(folder: Path) -> None:
+    """What a round's verifier is said to have judged was judged by the one that lies there."""
+    verifier = sha256_of(folder / "run" / "draft" / FINGERPRINTED)
+    for name in ("calibration.parquet", "train.parquet"):
+        if not (folder / name).exists():
+            continue
+        judge = read_predictions(folder / name)[1].get("verifier_fingerprint")
+        if judge != verifier:
+            raise RowError(
+                f"{folder / name}: was judged by another verifier than the one in {folder / 'run'}, got "
+                f"{str(judge)[:12]} instead of {verifier[:12]}; remove all of {folder} but its data and run"
+            )
+
+
 def _read_run(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))["dataset"]
     except (OSError, ValueError, KeyError) as error:
-        raise RowError(f"{path}: is no record of a run, got {error!r}; remove the folder it lies in") from error
+        round_ = path.parent.parent
+        raise RowError(f"{path}: is no record of a run, got {error!r}; remove all of {round_} but its data") from error
 
 
 def _came_to(output: Path, number: int) -> dict[str, Any]:

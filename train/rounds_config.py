@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,15 @@ OVERRIDDEN = ("dataset_dir", "output_dir", "seed")
 SPEED = ("base", "device", "frame_cache", "vision_cache", "batch_tokens", "rows_per_block")
 FREE = {"data", "output", "rounds", "train.config", "predict.launch", *(f"predict.options.{name}" for name in SPEED)}
 """What may differ when rounds are taken up again. The data set and the training file are compared by what they hold."""
+MADE_WITH = {
+    "mining": "round-0/data",
+    "mining.unscored": "round-1/data",  # round 0 has no predictions
+    "train": "round-0/run",
+    "train_config": "round-0/run",
+    "predict": "round-0/calibration.parquet",
+    "calibrate": "round-0/calibrated",
+}
+"""What else may differ, until this is there: what stopped the rounds before it made anything can be mended."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,8 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _values(value: Any) -> list[str]:
+    if isinstance(value, Mapping):
+        return [json.dumps(value)]
     if isinstance(value, (list, tuple)):
         return [word for each in value for word in _values(each)]
     return [str(value).lower() if isinstance(value, bool) else str(value)]

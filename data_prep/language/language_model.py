@@ -133,7 +133,7 @@ class LanguageModel:
         """(token, natural-log probability) of the 20 likeliest first tokens; none if the endpoint gives none."""
         request = self._request(messages) | {"logprobs": True, "top_logprobs": TOP_LOGPROBS}
         limits = [name for name in ("max_tokens", "max_completion_tokens") if name in request]
-        return self._answer(request | dict.fromkeys(limits, 1)).first_tokens
+        return self._answer(request | dict.fromkeys(limits or ["max_tokens"], 1)).first_tokens
 
     def costs(self) -> dict[str, int | float]:
         """What was asked and paid so far, for a manifest.

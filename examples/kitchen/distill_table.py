@@ -30,12 +30,11 @@ Draws = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Row:
-    """One trained verifier: what it is, how it was made, where it lies, and its seed in words."""
+    """One trained verifier: what it is, how it was made, and where it lies."""
 
     name: str
     told: str
     folder: Path
-    seed: str
 
 
 @dataclass(frozen=True)
@@ -58,18 +57,8 @@ def table(runs: Sequence[Sequence[Row]], out: Path, n_draws: int = 10_000) -> st
     """
     judged = [judge(rows, n_draws) for rows in runs]
     speeds = claims_per_second([rows[0].folder for rows in runs], out)
-    n_groups = len({p.group for p in read_predictions(runs[0][0].folder / "test.parquet")[0]})
-    lines = [
-        "| verifier | what it saw and learnt from | AUC (95 %) | by seed | F1 (95 %) | ECE as trained (95 %) "
-        "| ECE calibrated | claims/s |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for rows, found, speed in zip(runs, judged, speeds, strict=True):
-        shown = {name: _shown(found.observed[name], found.drawn[name], n_groups) for name in ("auc", "f1", "raw_ece")}
-        by_seed = ", ".join(f"{value:.3f}" for value in found.of_seeds["auc"])
-        ece = f"{found.observed['ece']:.3f}"
-        cells = [rows[0].name, rows[0].told, shown["auc"], by_seed, shown["f1"], shown["raw_ece"], ece, f"{speed:.0f}"]
-        lines.append("| " + " | ".join(cells) + " |")
+    n_groups = _n_groups(runs)
+    lines = _lines(runs, judged, speeds, n_groups)
     teacher = judged[0]
     for start, alone, distilled in (("new adapters", *judged[1:3]), ("the teacher's adapter", *judged[3:5])):
         lines += [
@@ -81,15 +70,68 @@ def table(runs: Sequence[Sequence[Row]], out: Path, n_draws: int = 10_000) -> st
             _compared("ECE as trained, distilled minus labels", distilled, alone, "raw_ece", np.subtract, n_groups),
             _compared("ECE as trained, distilled minus teacher", distilled, teacher, "raw_ece", np.subtract, n_groups),
         ]
-    lines += [
-        "",
-        f"- claims per second, student over teacher: {speeds[2] / speeds[0]:.2f} "
-        f"({TIMED_CLIPS} clips from files, one process, medians of {ROUNDS} rounds in turn)",
-        "",
-        f"{n_groups} test clips, {n_draws} resamples of clips; "
-        + ", ".join(f"{name} {number}" for name, number in versions().items()),
+    lines += ["", f"- claims per second, student over teacher: {speeds[2] / speeds[0]:.2f}"]
+    return "\n".join([*lines, *_made_with(n_groups, n_draws)]) + "\n"
+
+
+def table_of_kinds(kinds: Sequence[Sequence[Sequence[Row]]], out: Path, n_draws: int = 10_000) -> str:
+    """The table of students of other kinds, each beside its teacher.
+
+    Args:
+        kinds: of each, the lines: first the teacher's, then those of its students; each line is its seeds. A student
+            named "distilled" is compared with the teacher, and with one that learns from labels alone if there is one.
+        out: the folder of the experiment, for its test split.
+        n_draws: of clips.
+    """
+    runs = [rows for lines in kinds for rows in lines]
+    judged = {rows[0].folder: judge(rows, n_draws) for rows in runs}
+    speeds = dict(zip(judged, claims_per_second(list(judged), out), strict=True))
+    n_groups = _n_groups(runs)
+    lines = _lines(runs, [judged[r[0].folder] for r in runs], [speeds[r[0].folder] for r in runs], n_groups)
+    for teacher, *students in kinds:
+        alone = [rows for rows in students if rows[0].name != "distilled"]
+        for rows in students:
+            if rows in alone:
+                continue
+            found, best = judged[rows[0].folder], judged[teacher[0].folder]
+            lines += ["", f"{rows[0].told}, after {teacher[0].told}:", ""]
+            lines += [_compared("AUC over that of the teacher", found, best, "auc", np.divide, n_groups)]
+            for other in alone:
+                few = judged[other[0].folder]
+                lines += [_compared("AUC, distilled minus labels alone", found, few, "auc", np.subtract, n_groups)]
+            ratio = speeds[rows[0].folder] / speeds[teacher[0].folder]
+            lines += [f"- claims per second over those of the teacher: {ratio:.2f}"]
+    return "\n".join([*lines, *_made_with(n_groups, n_draws)]) + "\n"
+
+
+def _lines(
+    runs: Sequence[Sequence[Row]], judged: Sequence[Judged], speeds: Sequence[float], n_groups: int
+) -> list[str]:
+    lines = [
+        "| verifier | what it saw and learnt from | AUC (95 %) | by seed | F1 (95 %) | ECE as trained (95 %) "
+        "| ECE calibrated | claims/s |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    return "\n".join(lines) + "\n"
+    for rows, found, speed in zip(runs, judged, speeds, strict=True):
+        shown = {name: _shown(found.observed[name], found.drawn[name], n_groups) for name in ("auc", "f1", "raw_ece")}
+        by_seed = ", ".join(f"{value:.3f}" for value in found.of_seeds["auc"])
+        ece = f"{found.observed['ece']:.3f}"
+        cells = [rows[0].name, rows[0].told, shown["auc"], by_seed, shown["f1"], shown["raw_ece"], ece, f"{speed:.0f}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def _n_groups(runs: Sequence[Sequence[Row]]) -> int:
+    return len({p.group for p in read_predictions(runs[0][0].folder / "test.parquet")[0]})
+
+
+def _made_with(n_groups: int, n_draws: int) -> list[str]:
+    told = ", ".join(f"{name} {number}" for name, number in versions().items())
+    return [
+        "",
+        f"Claims per second: {TIMED_CLIPS} clips from files, one process, medians of {ROUNDS} rounds in turn.",
+        f"{n_groups} test clips, {n_draws} resamples of clips; {told}",
+    ]
 
 
 def judge(rows: Sequence[Row], n_draws: int) -> Judged:
