@@ -136,6 +136,11 @@ def read_manifest(dataset_dir: str | Path, any_version: bool = False) -> dict[st
     return manifest
 
 
+def train_shards(dataset_dir: str | Path) -> list[str]:
+    """SHA-256 of each shard of the train split: which rows they hold."""
+    return [shard["sha256"] for shard in read_manifest(dataset_dir)["shards"].get("train", [])]
+
+
 def read_split(dataset_dir: str | Path, split: str) -> list[Pair]:
     """The pairs of one split; see `iter_split`."""
     return list(iter_split(dataset_dir, split))

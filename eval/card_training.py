@@ -22,6 +22,8 @@ def run_lines(config: VerifierConfig) -> list[str]:
             lines.append(f"{key.replace('_', ' ')}: {config.trained[key]}")
     if config.quantization is not None:
         lines.append(f"The base is quantised: {config.quantization.get('bnb_4bit_quant_type', '8 bit')}.")
+    if (start := config.trained.get("adapter_from")) is not None:
+        lines.append(f"Training began from the adapter of verifier `{start[:12]}`.")
     return lines + _teacher_lines(config.trained.get("teacher")) + _merge_lines(config.trained.get("merged"))
 
 

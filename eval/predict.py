@@ -145,7 +145,9 @@ def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | 
 
 def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
     """The verifier on this process's own device; without its adapter, the base it stands on."""
+    from proofreel.data_prep.dataset import train_shards
     from proofreel.eval.bulk import own_device
+    from proofreel.models.directory import trained_on
     from proofreel.models.verifier import Verifier
 
     verifier = Verifier.from_pretrained(
@@ -159,6 +161,12 @@ def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
         batch_tokens=args.batch_tokens,
         untrained_evidence=args.untrained_evidence,
     )
+    if args.split == "train" and trained_on(args.verifier) == train_shards(args.data):
+        print(
+            "warning: the verifier was trained on these very rows, and is surer of them than of new ones, whatever its "
+            "calibration: as a teacher it says little more of them than their labels do (docs/distillation.md)",
+            file=sys.stderr,
+        )
     return (verifier if args.windowing is None else verifier.with_windowing(args.windowing)), None
 
 

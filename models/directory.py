@@ -196,6 +196,11 @@ def check_contents(directory: Path) -> None:
             check_settings(folder, whole=True)
 
 
+def trained_on(directory: str | Path) -> list[str] | None:
+    """SHA-256 of each shard of train rows that a draft learnt from; None where that was not recorded."""
+    return read_json(Path(directory) / CONFIG).get("trained", {}).get("train_shards")
+
+
 def fingerprint(directory: str | Path) -> str:
     """Identity of a published verifier: the hash of its manifest. Scores are comparable when it is equal."""
     return sha256_of(Path(directory) / MANIFEST)

@@ -19,6 +19,7 @@ from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
 from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.eval import calibrate, export, predict, teach
+from proofreel.eval.predictions import read_predictions
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.calibration import sigmoid
 from proofreel.models.directory import fingerprint, read_directory
@@ -116,7 +117,7 @@ def test_a_teacher_alone_teaches_what_soft_labels_teach_and_evaluation_is_on_lab
     assert one[1] == pytest.approx(two[1], abs=1e-5)
 
 
-def test_labels_teachers_and_rows_with_one_of_them_have_their_shares_of_the_loss(colour_dataset, tiny_base):
+def test_labels_teachers_and_rows_with_one_of_them_have_their_shares_of_the_loss(colour_dataset, tiny_base, tmp_path):
     """The Trainer's loss, of a batch as a run makes it, against its terms written out."""
     given = [
         {"label": "supported", "teacher_margin": 1.5},
@@ -138,7 +139,7 @@ def test_labels_teachers_and_rows_with_one_of_them_have_their_shares_of_the_loss
     assert batch["teacher"].isnan().sum() == 4
     trainer = recipe.VerdictTrainer(
         model=model,
-        args=TrainingArguments(use_cpu=True, report_to="none"),
+        args=TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"),
         readout=head,
         layout=encoder.layout,
         objective=DistillingObjective(Objective(), distillation),
@@ -301,6 +302,30 @@ def test_rows_without_a_label_train_only_where_a_teacher_judged_them(tiny_base, 
     teacher = teacher_file(judged, tmp_path / "t.parquet")
     with pytest.raises(RowError, match=r"validation: row .*neither label nor soft_label"):
         distil(tiny_base, judged, tmp_path / "run", teacher, eval_strategy="epoch")
+
+
+def test_rows_that_learn_otherwise_are_listed_with_their_reasons_and_counted_in_the_draft(
+    tiny_base, labelled, tmp_path
+):
+    data, _ = labelled
+    teacher = teacher_file(
+        data, tmp_path / "t.parquet", change=lambda said: failed(said) if "contextual" in said.pair_id else said
+    )
+    out = distil(tiny_base, data, tmp_path / "run", teacher, missing_teacher="labels", max_steps=1)
+    listed = [json.loads(line) for line in (out / "teacher_rows.jsonl").read_text().splitlines()]
+    counts = json.loads((out / "draft" / "verifier_config.json").read_text())["trained"]["teacher"]["rows"]
+    for kind in ("labels_alone", "left_out", "doubted"):
+        assert sum(each["kind"] == kind for each in listed) == counts[kind]
+    rows = {p.id: p for p in read_split(data, "train")}
+    said = {p.pair_id: p for p in read_predictions(teacher)[0]}
+    silent = [each for each in listed if each["kind"] != "doubted"]
+    assert silent
+    for each in silent:
+        assert each["reason"] == said[each["pair_id"]].error
+        pair = rows[each["pair_id"]]
+        judged = pair.label is not None or pair.soft_label is not None
+        assert each["kind"] == ("labels_alone" if judged else "left_out")
+    assert sum(counts[name] for name in ("labelled", "unlabelled", "labels_alone", "left_out")) == len(rows)
 
 
 def sft_parsed(base, dataset, out):

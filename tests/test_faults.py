@@ -206,8 +206,8 @@ def test_a_loader_worker_that_dies_is_blamed_on_the_row_it_read(train, clips, mo
     assert [line["ids"] for line in listed] == [ids_of(dataset, paths[1])] * 2  # once in each epoch
 
 
-def test_a_loss_that_is_not_a_number_names_the_row_it_came_from(encoder, tiny_base):
-    trainer, rows = text_trainer(encoder, tiny_base, [["supported"], ["refuted"]])
+def test_a_loss_that_is_not_a_number_names_the_row_it_came_from(encoder, tiny_base, tmp_path):
+    trainer, rows = text_trainer(encoder, tiny_base, tmp_path, [["supported"], ["refuted"]])
     batch = Collator(encoder.pad_id)([rows[0], rows[1]])
     batch["weights"][1] = float("inf")
     with pytest.raises(RunError, match=rf"row {rows[1].ids[0]}: the loss is not a number") as caught:
@@ -228,7 +228,7 @@ def test_a_gradient_that_is_not_a_number_stops_before_it_reaches_the_weights(tra
         train("run", dataset, max_steps=3)
 
 
-def text_trainer(encoder, tiny_base, labels, **changes):
+def text_trainer(encoder, tiny_base, out, labels, **changes):
     """A trainer and rows of text evidence, one row for each list of labels."""
     pairs = [
         Pair(id=f"r{i}c{k}", claim=f"Claim {k}.", evidence=(Passage(f"Text {i}."),), label=label)
@@ -239,15 +239,15 @@ def text_trainer(encoder, tiny_base, labels, **changes):
     rows = GroupDataset(pairs, encoder, 8)
     trainer: Any = VerdictTrainer(
         model=model,
-        args=TrainingArguments(use_cpu=True, report_to="none", **changes),
+        args=TrainingArguments(str(out), use_cpu=True, report_to="none", **changes),
         readout=NextToken(LabelWords.of(encoder.prompt, encoder.tokenizer)),
         layout=encoder.layout,
     )
     return trainer, rows
 
 
-def test_a_stand_in_beside_a_row_changes_neither_its_loss_nor_its_gradients(encoder, tiny_base):
-    trainer, rows = text_trainer(encoder, tiny_base, [["supported", "refuted"], ["refuted"]])
+def test_a_stand_in_beside_a_row_changes_neither_its_loss_nor_its_gradients(encoder, tiny_base, tmp_path):
+    trainer, rows = text_trainer(encoder, tiny_base, tmp_path, [["supported", "refuted"], ["refuted"]])
     collate = Collator(encoder.pad_id)
     found = []
     for items in ([rows[0]], [rows[0], rows[IDLE]], [rows[IDLE], rows[0]]):

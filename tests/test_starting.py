@@ -1,6 +1,8 @@
 """Training that begins where another verifier stands: its function at first, and nothing taken that does not fit."""
 
 import json
+import re
+import shutil
 from typing import Any
 
 import pytest
@@ -15,9 +17,15 @@ from proofreel.data_prep.errors import ConfigError, DirectoryError
 from proofreel.models.adapters import attach_lora
 from proofreel.models.backbone import load_backbone, weights_sha256
 from proofreel.models.directory import fingerprint, read_directory
+from proofreel.models.heads import NextToken
+from proofreel.models.prompt import LabelWords
 from proofreel.models.starting import check_start, start_from
 from proofreel.train import recipe
+from proofreel.train.nli import main as nli
 from proofreel.train.sft import main
+
+LORA = LoraConfig(r=2, lora_alpha=1)
+NEXT_TOKEN = NextToken(LabelWords(1, 2))
 
 
 def fresh(base, head=None, parts=("language_model",), **changes) -> Any:
@@ -45,15 +53,13 @@ def test_every_tensor_of_the_adapter_and_the_head_is_taken_and_the_base_is_left_
 @pytest.mark.parametrize(
     ("ours", "message"),
     [
-        ({"r": 4}, "r is 2 in .*, got 4; set it to 2"),
-        ({"lora_alpha": 2}, "lora_alpha is 1 in"),
-        ({"use_rslora": True}, "use_rslora is False in"),
-        ({"use_dora": True}, "use_dora is False in"),
+        ({"r": 4}, "lies elsewhere or has another head"),
+        ({"use_dora": True}, "lies elsewhere or has another head"),
         ({"parts": ("language_model", "visual")}, "lies elsewhere or has another head"),
         ({"head": HEADS["two labels"]}, "another head, got 1 tensors that do not fit, e.g. .*score"),
     ],
 )
-def test_an_adapter_of_another_shape_scale_place_or_head_is_refused_and_nothing_is_taken(
+def test_an_adapter_of_another_shape_place_or_head_is_refused_and_nothing_is_taken(
     tiny_base, small_sampling, tmp_path, ours, message
 ):
     draft = random_draft(tiny_base, tmp_path / "draft", small_sampling)
@@ -66,14 +72,41 @@ def test_an_adapter_of_another_shape_scale_place_or_head_is_refused_and_nothing_
 
 def test_another_base_a_full_model_and_no_verifier_are_refused(tiny_base, small_sampling, tmp_path):
     draft = random_draft(tiny_base, tmp_path / "draft", small_sampling)
-    check_start(draft, weights_sha256(tiny_base))
+    assert check_start(draft, weights_sha256(tiny_base), LORA, NEXT_TOKEN) == fingerprint(draft)
     with pytest.raises(ConfigError, match="stands on other weights than model_name_or_path"):
-        check_start(draft, "f" * 64)
+        check_start(draft, "f" * 64, LORA, NEXT_TOKEN)
     full = random_draft(tiny_base, tmp_path / "full", small_sampling, config={"weights": "full"})
     with pytest.raises(ConfigError, match="holds a full model"):
-        check_start(full, weights_sha256(tiny_base))
+        check_start(full, weights_sha256(tiny_base), LORA, NEXT_TOKEN)
     with pytest.raises(DirectoryError):
-        check_start(tmp_path / "nothing", weights_sha256(tiny_base))
+        check_start(tmp_path / "nothing", weights_sha256(tiny_base), LORA, NEXT_TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("ours", "message"),
+    [
+        ({"r": 4}, "lora_r is 2 in .*, got 4; set it to 2"),
+        ({"lora_alpha": 2}, "lora_alpha is 1 in"),
+        ({"use_rslora": True}, "use_rslora is False in"),
+        ({"use_dora": True}, "use_dora is False in"),
+    ],
+)
+def test_another_scale_is_refused_by_the_key_that_sets_it(tiny_base, small_sampling, tmp_path, ours, message):
+    draft = random_draft(tiny_base, tmp_path / "draft", small_sampling)
+    with pytest.raises(ConfigError, match=message):
+        check_start(draft, weights_sha256(tiny_base), LoraConfig(**{"r": 2, "lora_alpha": 1} | ours), NEXT_TOKEN)
+
+
+@pytest.mark.parametrize("there", HEADS)
+@pytest.mark.parametrize("here", HEADS)
+def test_a_head_starts_from_its_own_kind(tiny_base, small_sampling, tmp_path, there, here):
+    draft = random_draft(tiny_base, tmp_path / "draft", small_sampling, HEADS[there])
+    readout = HEADS[here] or NEXT_TOKEN
+    if there == here:
+        check_start(draft, weights_sha256(tiny_base), LORA, readout)
+        return
+    with pytest.raises(ConfigError, match=r"has another head, .* train its head, or from a new adapter"):
+        check_start(draft, weights_sha256(tiny_base), LORA, readout)
 
 
 def test_a_run_that_learns_nothing_leaves_the_adapter_it_began_from_and_names_it(
@@ -96,6 +129,57 @@ def test_a_wrong_start_is_refused_before_weights_are_loaded(tiny_base, colour_da
     assert main(words) == 1
     assert "nothing" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("train", "wrong", "message"),
+    [
+        (main, {"lora_r": 8}, "adapter_from: lora_r is 4 in"),
+        (main, {"lora_parts": "visual"}, "adapter_from: the adapter of .* lies elsewhere"),
+        (nli, {}, "adapter_from: .* has another head, next_token of"),
+    ],
+)
+def test_what_does_not_fit_is_found_by_a_dry_run_and_leaves_no_directory(
+    tiny_base, colour_dataset, trained_run, tmp_path, monkeypatch, capsys, train, wrong, message
+):
+    monkeypatch.setattr(recipe, "load_model", lambda *_: pytest.fail("weights were loaded"))
+    for only in (True, False):
+        asked = {"adapter_from": trained_run / "draft", "validate_only": only} | wrong
+        assert train(sft_arguments(tiny_base, colour_dataset, tmp_path / "run", **asked)) == 1
+        assert re.search(message, capsys.readouterr().err)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_goes_on_without_what_it_started_from_but_not_with_another(
+    tiny_base, colour_dataset, trained_run, tmp_path, capsys
+):
+    start, out = tmp_path / "start", tmp_path / "run"
+    shutil.copytree(trained_run / "draft", start)
+    asked = {"adapter_from": start, "max_steps": 2, "save_strategy": "steps", "save_steps": 1}
+    assert main(sft_arguments(tiny_base, colour_dataset, out, **asked)) == 0
+    whole = adapter(out)
+    for made in ("checkpoint-2", "draft"):
+        shutil.rmtree(out / made)
+    again = sft_arguments(tiny_base, colour_dataset, out, **asked, resume_from_checkpoint=True)
+    shutil.rmtree(start)
+    shutil.copytree(out / "checkpoint-1", start)
+    assert main(again) == 1
+    assert "start: not a verifier directory" in capsys.readouterr().err
+    shutil.rmtree(start)
+    assert main(sft_arguments(tiny_base, colour_dataset, tmp_path / "other", max_steps=1)) == 0
+    shutil.copytree(tmp_path / "other" / "draft", start)
+    capsys.readouterr()
+    assert main(again) == 1
+    assert f"adapter_from_sha256: the run in {out} began with" in capsys.readouterr().err
+    shutil.rmtree(start)
+    assert main(again) == 0  # the checkpoint holds all that was taken
+    assert all(torch.equal(value, adapter(out)[name]) for name, value in whole.items())
+    assert read_directory(out / "draft").trained["adapter_from"] == fingerprint(trained_run / "draft")
+    for left in ("checkpoint-1", "checkpoint-2", "draft"):
+        shutil.rmtree(out / left)
+    capsys.readouterr()
+    assert main(again) == 1  # killed before its first checkpoint, it needs the adapter again
+    assert "start: not a verifier directory" in capsys.readouterr().err
 
 
 def test_full_fine_tuning_has_no_adapter_to_start_from(tiny_base, colour_dataset, trained_run, tmp_path, capsys):

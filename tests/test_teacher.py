@@ -129,6 +129,7 @@ def test_a_file_and_its_teacher_are_recorded(data, tmp_path):
         "teachers": teachers,
         "calibrated": True,
         "prompt_sha256": Prompt().sha256,
+        "rows": taught.counts,
     }
     assert json.loads(json.dumps(taught.record)) == taught.record
     assert taught.settings["teacher_sha256"] == sha256_of(path)

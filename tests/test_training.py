@@ -296,7 +296,9 @@ def test_a_budget_below_one_is_refused(tiny_base, colour_dataset, tmp_path, name
         parse(sft_arguments(tiny_base, colour_dataset, tmp_path, **{name: 0}))
 
 
-def test_a_head_of_three_labels_learns_classes_where_known_and_margins_from_soft_labels(colour_dataset, tiny_base):
+def test_a_head_of_three_labels_learns_classes_where_known_and_margins_from_soft_labels(
+    colour_dataset, tiny_base, tmp_path
+):
     """The Trainer's loss against the two losses written out, on hard, soft and absent labels."""
     pairs = read_split(colour_dataset, "train")[:3]
     pairs = [dataclasses.replace(p, evidence=(Passage("A clip."),)) for p in pairs]
@@ -309,7 +311,10 @@ def test_a_head_of_three_labels_learns_classes_where_known_and_margins_from_soft
     batch = Collator(encoder.pad_id)([rows[0]])
     assert batch["classes"].tolist() == [[0, 2, IGNORED]]
     trainer = VerdictTrainer(
-        model=model, args=TrainingArguments(use_cpu=True, report_to="none"), readout=head, layout=encoder.layout
+        model=model,
+        args=TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"),
+        readout=head,
+        layout=encoder.layout,
     )
     loss = trainer.compute_loss(model, batch)
     with torch.no_grad():

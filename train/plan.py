@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from transformers import TrainingArguments
@@ -14,6 +15,7 @@ from ..data_prep.rows import Image, Pair, VideoSegment, evidence_key
 from ..models.adapters import attach_lora, trainable_summary
 from ..models.heads import Head, NextToken, Readout
 from ..models.shapes import meta_model
+from ..models.starting import check_places
 from .arguments import VerdictArguments
 from .feeding import make_batches
 from .lengths import TokenCounts, group_pairs
@@ -64,6 +66,8 @@ def planned_counts(
     model: Any = meta_model(config)
     if (peft_config := get_peft_config(model_config)) is not None:
         model = attach_lora(model, peft_config, arguments.lora_parts)
+        if arguments.adapter_from is not None and Path(arguments.adapter_from).exists():  # else it is resumed without
+            check_places(model, arguments.adapter_from, with_head=False)
     elif hasattr(model.model, "visual"):
         model.model.visual.requires_grad_(arguments.train_vision)
     elif arguments.train_vision:

@@ -13,7 +13,7 @@ import torch
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from ..data_prep.dataset import read_split
+from ..data_prep.dataset import read_split, train_shards
 from ..data_prep.errors import ConfigError, MediaError, RowError
 from ..data_prep.manifest import git_revision
 from ..data_prep.rows import Pair, evidence_kinds
@@ -21,7 +21,7 @@ from ..eval.predicting import hide_evidence
 from ..models.adapters import attach_lora, trainable_summary
 from ..models.architectures import read_config
 from ..models.backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
-from ..models.directory import BaseModel, VerifierConfig, fingerprint
+from ..models.directory import BaseModel, VerifierConfig
 from ..models.encoding import Encoder
 from ..models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
 from ..models.prompt import LabelWords
@@ -36,7 +36,7 @@ from .feeding import make_batches, make_datasets, make_objective, make_vision_ca
 from .groups import BatchedRows, Collator, check_rows
 from .lengths import TokenCounts
 from .plan import plan_of, trainable_line
-from .run_record import start_run
+from .run_record import begun_from, start_run
 from .teacher import Taught, join_teacher
 from .trainer import VerdictTrainer
 
@@ -60,12 +60,13 @@ def run(
         RowError: rows that cannot be trained on, all of them listed, before any weight is loaded.
     """
     check_engine(training, arguments.vision_cache)
-    base = _base_of(arguments, model_config)
+    base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     pairs, taught = _rows(arguments, training, distill)
     config = read_config(base)
     encoder = make_encoder(arguments, base, config)
     words = LabelWords.of(arguments.prompt(), encoder.tokenizer)
     readout = make_readout(arguments, words, nli)
+    start = _start_of(arguments, training, model_config, base, readout)
     counts = TokenCounts(encoder)
     validate(pairs, counts, training, distills=taught is not None)
     plan = plan_of(pairs, config, readout, counts, arguments, training, model_config)
@@ -74,17 +75,22 @@ def run(
         print(plan)
         return None
 
-    checkpoint = start_run(arguments, training, model_config, nli, taught and taught.settings)
+    sources = ({} if taught is None else taught.settings) | ({} if start is None else {"adapter_from_sha256": start})
+    checkpoint = start_run(arguments, training, model_config, nli, sources)
+    if taught is not None and training.process_index == 0:
+        taught.write_list(Path(training.output_dir or ""))
     dtype = torch_dtype(model_config, config.dtype)
     set_seed(training.seed)  # here, because planning draws adapters as well
     model = load_model(arguments, model_config, base, dtype, readout, words)
+    if arguments.adapter_from is not None and checkpoint is None:
+        start_from(model, arguments.adapter_from)
     _main_print(training, plan)
     if (loaded := trainable_line(trainable_summary(model))) not in plan:
         raise ConfigError(f"what trains is not what was planned, got {loaded!r}; please report this")
     trainer = make_trainer(model, readout, pairs, encoder, counts, arguments, training, taught and taught.distillation)
     trainer.train(resume_from_checkpoint=checkpoint)
     verifier = dataclasses.replace(
-        _verifier_config(arguments, model_config, base, words, dtype, trainer, readout, taught),
+        _verifier_config(arguments, model_config, base, words, dtype, trainer, readout, taught, start),
         modalities=evidence_kinds(e for pair in pairs["train"] for e in pair.evidence),  # type: ignore[arg-type]
         requirements=requirements_of(encoder.layout.sees, model_config.use_peft, model_config.load_in_4bit),
     )
@@ -93,14 +99,19 @@ def run(
     return draft
 
 
-def _base_of(arguments: VerdictArguments, model_config: ModelConfig) -> Path:
-    """The base checkpoint, which must be that of the adapter to start from, if there is one."""
-    base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
-    if arguments.adapter_from is not None:
-        if not model_config.use_peft:
-            raise ConfigError(f"adapter_from: needs use_peft: true, got {arguments.adapter_from} without; set it")
-        check_start(arguments.adapter_from, weights_sha256(base))
-    return base
+def _start_of(
+    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, base: Path, readout: Readout
+) -> str | None:
+    """Fingerprint of the verifier whose adapter a run starts from, which must fit; None if it starts from a new one."""
+    if (start := arguments.adapter_from) is None:
+        return None
+    peft_config = get_peft_config(model_config)
+    if peft_config is None:
+        raise ConfigError(f"adapter_from: needs use_peft: true, got {start} without; set it")
+    out = Path(training.output_dir or "")
+    if training.resume_from_checkpoint and not Path(start).exists() and (before := begun_from(out)) is not None:
+        return before  # a checkpoint holds all that was taken from it
+    return check_start(start, weights_sha256(base), peft_config, readout)
 
 
 def make_encoder(arguments: VerdictArguments, base: Path, config: Any) -> Encoder:
@@ -173,10 +184,7 @@ def load_model(
     if peft_config is not None:
         # Not through peft's prepare_model_for_kbit_training: it turns norms and embeddings to float32, and a verifier
         # loaded from disk would then not be the function that was trained.
-        adapted = attach_lora(model, peft_config, arguments.lora_parts)
-        if arguments.adapter_from is not None:
-            start_from(adapted, arguments.adapter_from)
-        return adapted
+        return attach_lora(model, peft_config, arguments.lora_parts)
     if hasattr(model.model, "visual"):
         model.model.visual.requires_grad_(arguments.train_vision)
     return model
@@ -197,7 +205,8 @@ def make_trainer(
     if features is None and training.world_size > 1:
         even_tower_calls(model, pairs)
     datasets = make_datasets(pairs, readout.labels, encoder, counts, features, arguments, distillation)
-    objective = make_objective(arguments, training, readout.labels, pairs["train"])
+    labelled = [p for p in pairs["train"] if distillation is None or not distillation.doubts(p)]
+    objective = make_objective(arguments, training, readout.labels, labelled)
     train_set = datasets["train"]
     if (batches := make_batches(train_set.groups, arguments, training, counts)) is not None:
         train_set = BatchedRows(train_set, batches)
@@ -233,6 +242,7 @@ def _verifier_config(
     trainer: VerdictTrainer,
     readout: Readout,
     taught: Taught | None,
+    start: str | None,
 ) -> VerifierConfig:
     name = model_config.model_name_or_path or ""
     local = Path(name).is_dir()
@@ -262,7 +272,8 @@ def _verifier_config(
             "epochs": trainer.state.epoch,
             "git_revision": git_revision(),
             **({} if taught is None else {"teacher": taught.record}),
-            **({} if (start := arguments.adapter_from) is None else {"adapter_from": fingerprint(Path(start))}),
+            **({} if start is None else {"adapter_from": start}),
+            "train_shards": train_shards(arguments.dataset_dir),
         },
     )
 

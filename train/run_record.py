@@ -29,9 +29,18 @@ from .checkpoints import checkpoint_to_resume, remove_unfinished, step_of, write
 RECORD, METRICS, BAD_ROWS = "run.json", "metrics.jsonl", "bad_rows.jsonl"
 
 # What may differ when a run is resumed: where things lie, what is shown and kept, and how fast rows are read. All else
-# would make it another run. `dataset_dir` may move: its shards are compared by their hashes.
+# would make it another run. `dataset_dir`, `teacher` and `adapter_from` may move: hashes tell what they hold.
 FREE = {
-    "arguments": {"dataset_dir", "teacher", "cache_gib", "frame_cache", "read_timeout_s", "bad_rows", "validate_only"},
+    "arguments": {
+        "dataset_dir",
+        "teacher",
+        "adapter_from",
+        "cache_gib",
+        "frame_cache",
+        "read_timeout_s",
+        "bad_rows",
+        "validate_only",
+    },
     "training": {
         *("resume_from_checkpoint", "output_dir", "logging_dir", "run_name", "report_to", "project", "disable_tqdm"),
         *("log_level", "log_level_replica", "log_on_each_node", "logging_first_step", "logging_strategy"),
@@ -50,14 +59,15 @@ def start_run(
     training: TrainingArguments,
     model_config: ModelConfig,
     nli: bool = False,
-    teacher: Mapping[str, Any] | None = None,
+    sources: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Take a directory for a run, or take up the run that is there.
 
     Args:
         arguments: of the run, like `training` and `model_config`.
         nli: whether a head is trained, and not the next token.
-        teacher: of a distilling run: its arguments, and the file's hash as `teacher_sha256`.
+        sources: of a distilling run its arguments, and the file's hash as `teacher_sha256`; of one that starts from a
+            verifier's adapter that verifier's fingerprint as `adapter_from_sha256`.
 
     Returns:
         The checkpoint to resume from; None to begin at step 0, also where a run was killed before its first checkpoint.
@@ -67,7 +77,7 @@ def start_run(
             no run, or one of another configuration or other data: the key that differs is named.
     """
     out = Path(training.output_dir or "")
-    record = run_record(arguments, training, model_config, nli, teacher)
+    record = run_record(arguments, training, model_config, nli, sources)
     resumes = bool(training.resume_from_checkpoint)
     in_use = out.exists() and any(not f.name.startswith(".") for f in out.iterdir())
     if not (resumes and in_use):
@@ -96,11 +106,11 @@ def run_record(
     training: TrainingArguments,
     model_config: ModelConfig,
     nli: bool,
-    teacher: Mapping[str, Any] | None = None,
+    sources: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What run.json holds of a start."""
     return {
-        "arguments": dataclasses.asdict(arguments) | dict(teacher or {}),
+        "arguments": dataclasses.asdict(arguments) | dict(sources or {}),
         "training": training.to_sanitized_dict(),
         "model": dataclasses.asdict(model_config) | {"nli": nli},
         "dataset": read_manifest(arguments.dataset_dir).get("shards"),
@@ -114,6 +124,11 @@ def run_record(
             "world_size": training.world_size,
         },
     }
+
+
+def begun_from(out: Path) -> str | None:
+    """Fingerprint of the verifier that the run in a directory started from; None if there is no such run."""
+    return _read_record(out)["arguments"].get("adapter_from_sha256") if (out / RECORD).exists() else None
 
 
 def trim_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:

@@ -8,8 +8,9 @@ teach.py writes it, of one teacher or several. It is refused where it does not b
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,11 @@ from ..data_prep.errors import ConfigError, RowError
 from ..data_prep.rows import LABELS, Pair
 from ..eval.joined_teachers import log_odds
 from ..eval.predictions import Prediction, read_predictions
+from ..models.heads import TWO_LABELS
 from .arguments import DistillArguments, VerdictArguments
 from .distillation import Distillation
 
-SHOWN = 3
+SHOWN, LISTED = 3, "teacher_rows.jsonl"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Taught:
     Attributes:
         pairs: in their order; those that nobody and nothing judges are left out.
         counts: `labelled`, `unlabelled` and `doubted` rows with a teacher, `labels_alone` without one, `left_out`.
+        listed: each row that is doubted, on its label alone or left out: `pair_id`, `kind`, and the reason.
         record: of the file, for the verifier's directory.
         distillation: the loss.
         settings: what was asked, and the file's hash, for run.json.
@@ -41,6 +44,7 @@ class Taught:
 
     pairs: list[Pair]
     counts: dict[str, int]
+    listed: list[dict[str, str]]
     record: dict[str, Any]
     distillation: Distillation
     settings: dict[str, Any]
@@ -56,6 +60,11 @@ class Taught:
         ):
             told += f", {found[key]} {text}" if found[key] else ""
         return f"teacher       {told}"
+
+    def write_list(self, folder: Path) -> None:
+        """What is listed, a line of JSON each, beside the run's record."""
+        text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in self.listed)
+        (folder / LISTED).write_text(text, encoding="utf-8")
 
 
 def join_teacher(pairs: Sequence[Pair], distill: DistillArguments, arguments: VerdictArguments) -> Taught:
@@ -89,7 +98,9 @@ def join_teacher(pairs: Sequence[Pair], distill: DistillArguments, arguments: Ve
     record = {k: source.get(k) for k in ("verifier_fingerprint", "teachers", "calibrated", "prompt_sha256")}
     sha256 = sha256_of(path)
     settings = {**dataclasses.asdict(distill), "teacher_sha256": sha256}
-    return Taught(kept, _counted(taught, distillation), {"file_sha256": sha256, **record}, distillation, settings)
+    listed = list(_listed(taught, said, distillation))
+    counts = _counted(taught, listed)
+    return Taught(kept, counts, listed, {"file_sha256": sha256, **record, "rows": counts}, distillation, settings)
 
 
 def _margin(prediction: Prediction, calibrated: bool) -> float:
@@ -99,23 +110,41 @@ def _margin(prediction: Prediction, calibrated: bool) -> float:
     return float(log_odds(np.array(prediction.p_supported)))
 
 
-def _counted(pairs: Sequence[Pair], distillation: Distillation) -> dict[str, int]:
-    found: Counter[str] = Counter()
+def _is_judged(pair: Pair) -> bool:
+    return pair.label is not None or pair.soft_label is not None
+
+
+def _listed(
+    pairs: Sequence[Pair], said: Mapping[str, Prediction], distillation: Distillation
+) -> Iterator[dict[str, str]]:
+    """What becomes of rows that do not learn from label and teacher alike, though they might have."""
     for pair in pairs:
-        judged = pair.label is not None or pair.soft_label is not None
         if pair.teacher_margin is None:
-            found["labels_alone" if judged else "left_out"] += 1
-        else:
-            found["labelled" if judged else "unlabelled"] += 1
-            found["doubted"] += distillation.doubts(pair)
+            kind = "labels_alone" if _is_judged(pair) else "left_out"
+            yield {"pair_id": pair.id, "kind": kind, "reason": _silence(pair.id, said)}
+        elif distillation.doubts(pair):
+            p = said[pair.id].p_supported
+            yield {"pair_id": pair.id, "kind": "doubted", "reason": f"labelled {pair.label}, P(supported) {p:.4g}"}
+
+
+def _silence(pair_id: str, said: Mapping[str, Prediction]) -> str:
+    return str(said[pair_id].error) if pair_id in said else "not in the file"
+
+
+def _counted(pairs: Sequence[Pair], listed: Sequence[Mapping[str, str]]) -> dict[str, int]:
+    found = Counter(each["kind"] for each in listed)
+    taught = [pair for pair in pairs if pair.teacher_margin is not None]
+    found["labelled"] = sum(map(_is_judged, taught))
+    found["unlabelled"] = len(taught) - found["labelled"]
     return {name: found[name] for name in ("labelled", "unlabelled", "doubted", "labels_alone", "left_out")}
 
 
 def _check_source(path: Path, source: Mapping[str, Any], distill: DistillArguments) -> None:
     if (control := source.get("control")) is not None:
         raise RowError(f"{path}: scores of a control run, got {control!r}; score the pairs with their own evidence")
-    labels = source.get("labels") or ["supported", "refuted"]
-    if labels[0] != "supported" or not set(labels) <= set(LABELS):
+    labels = source.get("labels") or [*TWO_LABELS]
+    known = isinstance(labels, list) and sorted(map(str, labels)) in (sorted(TWO_LABELS), sorted(LABELS))
+    if not known or labels[0] != "supported":
         raise RowError(
             f"{path}: margins must be log-odds of supported, got labels in the order {labels}; score with the labels "
             f"in the order {list(LABELS)}"
@@ -179,8 +208,7 @@ def _check_silent(
     said: Mapping[str, Prediction],
     distill: DistillArguments,
 ) -> None:
-    reasons = [(p.id, said[p.id].error if p.id in said else "not in the file") for p in silent[:SHOWN]]
-    shown = "; ".join(f"{id!r} ({reason})" for id, reason in reasons)
+    shown = "; ".join(f"{pair.id!r} ({_silence(pair.id, said)})" for pair in silent[:SHOWN])
     if len(silent) == len(pairs):
         raise RowError(
             f"{path}: no usable margin for any row, got 0 of {len(pairs)}, e.g. {shown}; mend what fails there, and "

@@ -18,9 +18,10 @@ from pathlib import Path
 
 from examples.kitchen.distill_table import Row, table
 from examples.kitchen.table import python
-from proofreel.data_prep.dataset import read_split, write_pairs
+from proofreel.data_prep.dataset import MANIFEST, read_split, write_pairs
 from proofreel.data_prep.rows import SPLITS, Pair
 from proofreel.data_prep.splits import rank
+from proofreel.eval.fitted_rows import FITTED_ROWS_FILE
 
 LABELLED = 10  # one clip in so many
 ALL_FRAMES = ("--fps", 8, "--max_frames", 16)
@@ -53,11 +54,11 @@ def make_data(out: Path) -> None:
     for name, seed, clips in (("teacher", 0, (480, 60, 120, 220)), ("student", 1, (960, 60, 120, 220))):
         world, data = out / f"world-{name}", out / f"{name}-data"
         python("-m", "examples.kitchen.make", "--out", world, "--seed", seed, "--clips", *clips, "--long", 0, 0, 0, 0)
-        if not data.exists():
+        if not (data / MANIFEST).exists():
             source = f"sources=[{{format: facts, path: {world / 'annotations.json'}}}]"
             python("data_prep/build.py", "--config", "configs/kitchen_build.yaml", f"output={data}", source)
     for name, whole in (("scarce", True), ("labelled", False)):
-        if not (out / name).exists():
+        if not (out / name / MANIFEST).exists():
             rows = [pair for split in SPLITS for pair in read_split(out / "student-data", split)]
             hidden = [row for pair in rows if (row := hide(pair)).label is not None or whole]
             write_pairs(out / f"{name}.parquet", hidden)
@@ -112,9 +113,11 @@ def make_teacher(folder: Path, out: Path, seed: int, *more: object) -> None:
 
 
 def train(folder: Path, script: str, config: str, data: Path, seed: int, *more: object) -> None:
-    """One training run, if its draft is not there."""
-    if not (folder / "run" / "draft").exists():
-        python(script, "--config", config, "--dataset_dir", data, "--output_dir", folder / "run", "--seed", seed, *more)
+    """One training run, if its draft is not there; one that was killed goes on."""
+    run = folder / "run"
+    if not (run / "draft").exists():
+        again = ("--resume_from_checkpoint", "true") if run.exists() else ()
+        python(script, "--config", config, "--dataset_dir", data, "--output_dir", run, "--seed", seed, *more, *again)
 
 
 def distil(folder: Path, out: Path, teacher: Path, seed: int, *more: object) -> None:
@@ -127,7 +130,7 @@ def ask(folder: Path, out: Path) -> None:
     """Score calibration and test of the student's world, and calibrate."""
     for split in ("calibration", "test"):
         predict(folder, out, split, folder / f"{split}.parquet")
-    if not (folder / "calibrated").exists():
+    if not (folder / "calibrated" / FITTED_ROWS_FILE).exists():  # what a calibration writes last
         python("eval/calibrate.py", "--predictions", folder / "calibration.parquet", "--out", folder / "calibrated")
 
 

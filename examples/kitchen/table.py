@@ -17,8 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from proofreel.data_prep.dataset import MANIFEST
 from proofreel.eval.bootstrap import Interval
 from proofreel.eval.counts import f1_macro
+from proofreel.eval.fitted_rows import FITTED_ROWS_FILE
 from proofreel.eval.headline_draws import headline_intervals
 from proofreel.eval.metrics import confusion, ece_event, f1, roc_auc
 from proofreel.eval.predictions import groups_of, labels_of, margins_of, read_predictions
@@ -85,7 +87,7 @@ def make(run: Run, video: Path, out: Path) -> str:
     data, base = video, []
     if run.evidence == "text":
         data, base = out / "reference" / "data", ["--model_name_or_path", out / "reference" / "base"]
-        if not data.exists():
+        if not (data / MANIFEST).exists():
             if not (out / "reference").exists():
                 python("-m", "examples.kitchen.reference", "--data", video, "--out", out / "reference")
             source = f"sources=[{{format: pairs, path: {out / 'reference' / 'pairs.parquet'}}}]"
@@ -94,9 +96,9 @@ def make(run: Run, video: Path, out: Path) -> str:
     train = [run.script, "--config", run.config, *base, "--dataset_dir", data, "--output_dir", folder / "run"]
     train += run.more
     if not (folder / "run" / "draft").exists():
-        python(*train)
+        python(*train, *(["--resume_from_checkpoint", "true"] if (folder / "run").exists() else []))
     common = ["--verifier", folder / "run" / "draft", "--data", data, "--device", "cpu"]
-    if not (folder / "calibrated").exists():
+    if not (folder / "calibrated" / FITTED_ROWS_FILE).exists():  # what a calibration writes last
         calibration = folder / "calibration.parquet"
         python("eval/predict.py", *common, "--split", "calibration", "--out", calibration)
         python("eval/calibrate.py", "--predictions", calibration, "--out", folder / "calibrated")
