@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import math
+import shutil
 from typing import Any
 
 import pytest
 from random_drafts import HEADS, random_draft
+from training_runs import with_rows
 
 from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.errors import RowError
@@ -148,6 +150,18 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(colou
     words = ["--verifier", str(tmp_path), "--data", str(colour_dataset), "--split", "test"]
     assert predict.main([*words, "--out", str(tmp_path / name)]) == 1
     assert f"--out: must be a Parquet file, got {tmp_path / name}" in capsys.readouterr().err
+
+
+def test_who_judges_the_rows_it_was_trained_on_is_warned_and_nobody_else(trained_run, colour_dataset, tmp_path, capsys):
+    moved = shutil.copytree(colour_dataset, tmp_path / "data")  # the same rows elsewhere
+    other = with_rows(colour_dataset, tmp_path / "other", read_split(colour_dataset, "train")[1:])
+    asked = ["--verifier", str(trained_run / "draft"), "--device", "cpu"]
+    for n, (data, split, warned) in enumerate(
+        ((moved, "train", True), (moved, "test", False), (other, "train", False))
+    ):
+        out = ["--data", str(data), "--split", split, "--out", str(tmp_path / f"{n}.parquet")]
+        assert predict.main([*asked, *out]) == 0
+        assert ("trained on these very rows" in capsys.readouterr().err) is warned
 
 
 def test_an_absent_split_is_named(published, colour_dataset, tmp_path, capsys):
