@@ -31,8 +31,8 @@ def one_run(words: list[str], nli: bool = False, remove: Sequence[str] = (), dis
     recipe.load_model = load_and_remove
     try:
         if distills:
-            distill, *rest = parse_distill(words)
-            recipe.run(*rest, nli=distill.head == "nli", distill=distill)
+            distill, of_run, training, model = parse_distill(words)
+            recipe.run(of_run, training, model, nli=distill.head == "nli", distill=distill)
         else:
             recipe.run(*parse(words), nli=nli)
     finally:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -17,7 +18,7 @@ from proofreel.train.groups import target
 from proofreel.train.objective import Objective
 
 TEMPERATURES = [0.5, 1.0, 2.0, 7.0]
-LISTWISE = {"alpha": 0.5, "listwise_weight": 0.7, "temperature": 2.0}
+LISTWISE: dict[str, Any] = {"alpha": 0.5, "listwise_weight": 0.7, "temperature": 2.0}
 
 
 def taught_batch(n_labels, alpha=0.5, seed=0, rows=5, claims=6):
@@ -178,7 +179,7 @@ def test_alpha_one_without_listwise_is_the_loss_on_labels_bit_for_bit(n):
     found = distilling.losses(logits, labels, classes, weights, teacher, ones)
     assert torch.equal(found, plain)
     assert torch.equal(gradient(found.sum(), logits), gradient(plain.sum(), logits))
-    mine, theirs = (each.claim_weights for each in (distilling, hard))
+    mine, theirs = distilling.claim_weights, hard.claim_weights
     assert torch.equal(mine(labels, classes, weights, teacher, ones), theirs(labels, classes, weights))
 
 

@@ -30,12 +30,12 @@ def drawn(folder: Path, seed: int, skill: float) -> tuple[np.ndarray, np.ndarray
     rng = np.random.default_rng(seed)
     labels = np.arange(400) % 2 == 0
     for split in ("calibration", "test"):
-        margins = np.float32(skill * (2.0 * labels - 1) + rng.normal(0, 2, 400))
+        margins = (skill * (2.0 * labels - 1) + rng.normal(0, 2, 400)).astype(np.float32)
         rows = [
             Prediction(
                 f"{split}{i}", float(m), float(sigmoid(m)), "supported" if y else "refuted", split, *of(split, i)
             )  # type: ignore[arg-type]
-            for i, (m, y) in enumerate(zip(margins, labels, strict=True))
+            for i, (m, y) in enumerate(zip(margins.tolist(), labels.tolist(), strict=True))
         ]
         write_predictions(folder / f"{split}.parquet", rows, {"verifier_fingerprint": "v"})
     words = ["--predictions", str(folder / "calibration.parquet"), "--out", str(folder / "calibrated")]
@@ -96,7 +96,7 @@ def test_students_of_other_kinds_are_compared_with_their_own_teacher_and_their_o
         assert "those of the teacher: 1.50" in part
     assert f"minus labels alone: {auc['mid'] - auc['low']:.3f} (" in first
     assert "minus labels alone" not in second
-    assert text.count("| teacher | the high one |") == 2
+    assert text.count("| teacher | the high one |") == 1
 
 
 def test_labels_are_hidden_clip_by_clip_and_in_the_train_split_alone():

@@ -15,7 +15,7 @@ from proofreel.data_prep.build_config import BuildConfig, LeaksConfig, SourceCon
 from proofreel.data_prep.dataset import read_manifest, read_split, write_pairs
 from proofreel.data_prep.errors import RowError
 from proofreel.data_prep.leaks import Ties, loose_claim, torn
-from proofreel.data_prep.rows import Pair, Passage, VideoSegment
+from proofreel.data_prep.rows import Pair, Passage, Split, VideoSegment
 
 LONG = "the committee announced on friday that the bridge will stay closed"
 EVEN = SplitsConfig(0.25, 0.25, 0.25, 0.25)
@@ -101,7 +101,7 @@ def test_ties_are_transitive_and_do_not_depend_on_their_order():
         assert {ties.of(g) for g in "abcd"} == {ties.of("a")}
         assert ties.of("x") == ties.of("y") != ties.of("a")
         assert ties.of("free") == "free"
-        splits = dict.fromkeys("abcd", "train") | {"x": "train", "y": "test"}
+        splits: dict[str, Split] = {**dict.fromkeys("abcd", "train"), "x": "train", "y": "test"}
         assert torn(ties, splits) == [["x", "y"]]
 
 

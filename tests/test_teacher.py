@@ -186,7 +186,10 @@ def test_another_prompt_unless_allowed(data, tmp_path):
     assert "other_prompt" in refused(data, teacher_file(data, tmp_path / "u.parquet", prompt_sha256=None))
 
 
-@pytest.mark.parametrize("labels", [["refuted", "supported"], ["supported", "maybe"], ["yes", "no"]])
+@pytest.mark.parametrize(
+    "labels",
+    [["refuted", "supported"], ["supported", "maybe"], ["yes", "no"], ["supported"], ["supported"] * 2, {"a": 1}],
+)
 def test_labels_in_another_order_or_of_another_kind(data, tmp_path, labels):
     message = refused(data, teacher_file(data, tmp_path / "t.parquet", labels=labels))
     assert str(labels) in message

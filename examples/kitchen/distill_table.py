@@ -83,11 +83,11 @@ def table_of_kinds(kinds: Sequence[Sequence[Sequence[Row]]], out: Path, n_draws:
         out: the folder of the experiment, for its test split.
         n_draws: of clips.
     """
-    runs = [rows for lines in kinds for rows in lines]
+    runs = list({rows[0].folder: rows for lines in kinds for rows in lines}.values())
     judged = {rows[0].folder: judge(rows, n_draws) for rows in runs}
     speeds = dict(zip(judged, claims_per_second(list(judged), out), strict=True))
     n_groups = _n_groups(runs)
-    lines = _lines(runs, [judged[r[0].folder] for r in runs], [speeds[r[0].folder] for r in runs], n_groups)
+    lines = _lines(runs, [*judged.values()], [*speeds.values()], n_groups)
     for teacher, *students in kinds:
         alone = [rows for rows in students if rows[0].name != "distilled"]
         for rows in students:

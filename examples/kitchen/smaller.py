@@ -52,21 +52,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def make_kinds(out: Path, seed: int, large: Path) -> list[list[Row]]:
     """Of each kind its teacher, the student that learns from labels alone, and the distilled ones."""
-    return [make_four_frames(out, seed), make_quarter_pixels(out, seed), make_fewer_layers(out, seed, large)]
+    return [*make_four_frames(out, seed), make_quarter_pixels(out, seed), make_fewer_layers(out, seed, large)]
 
 
-def make_four_frames(out: Path, seed: int) -> list[Row]:
-    """A quarter of the frames, on four bits, with the other head, and with the order of claims in the loss."""
-    teacher, _, _, alone, _ = make_seed(out, seed)
-    start = begun_from(teacher.folder)
-    told = "4 frames, from the teacher's adapter"
-    students = (
-        ("qlora", f"{told}, over a base of four bits (NF4)", (*start, *NF4)),
-        ("listwise", f"{told}, the order of claims in the loss", (*start, "--listwise_weight", 0.5)),
-        ("nli", "4 frames, NLI head, new adapter", ("--head", "nli")),
-    )
-    rows = [student(out / f"distilled-{name}-{seed}", said, out, seed, teacher, *more) for name, said, more in students]
-    return [teacher, alone, *rows]
+def make_four_frames(out: Path, seed: int) -> list[list[Row]]:
+    """A quarter of the frames: on four bits or with the order of claims in the loss; and with the other head."""
+    teacher, alone, plain, alone_from, plain_from = make_seed(out, seed)
+    start, told = begun_from(teacher.folder), "4 frames, from the teacher's adapter"
+
+    def taught(name: str, said: str, *more: object) -> Row:
+        return student(out / f"distilled-{name}-{seed}", said, out, seed, teacher, *more)
+
+    qlora = taught("qlora", f"{told}, over a base of four bits (NF4)", *start, *NF4)
+    listwise = taught("listwise", f"{told}, the order of claims in the loss", *start, "--listwise_weight", 0.5)
+    nli = taught("nli", "4 frames, NLI head, new adapter", "--head", "nli")
+    return [[teacher, alone_from, plain_from, qlora, listwise], [teacher, alone, plain, nli]]
 
 
 def make_quarter_pixels(out: Path, seed: int) -> list[Row]:
