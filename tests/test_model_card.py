@@ -235,6 +235,12 @@ def test_who_taught_it_is_told(folder):
     assert "Distilled" not in card_of(folder).text
 
 
+def test_whose_adapter_it_began_from_is_told(folder):
+    text = card_of(folder, dataclasses.replace(CONFIG, trained={"adapter_from": "c" * 64})).text
+    assert "Training began from the adapter of verifier `cccccccccccc`." in text
+    assert "Training began" not in card_of(folder).text
+
+
 def test_facts_of_a_data_set_come_from_its_manifest_and_the_runs_record(colour_dataset, tmp_path):
     draft = tmp_path / "run" / "draft"
     draft.mkdir(parents=True)
