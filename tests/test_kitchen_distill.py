@@ -10,7 +10,7 @@ import yaml
 from sklearn.metrics import f1_score, roc_auc_score
 
 from examples.kitchen.distill import QUARTER, hide
-from examples.kitchen.distill_table import Row, judge, table, table_of_kinds
+from examples.kitchen.distill_table import Row, auc_within_clips, judge, table, table_of_kinds
 from examples.kitchen.grow import grow
 from proofreel.data_prep.rows import Pair, Passage
 from proofreel.eval.calibrate import main as calibrate
@@ -97,6 +97,12 @@ def test_students_of_other_kinds_are_compared_with_their_own_teacher_and_their_o
     assert f"minus labels alone: {auc['mid'] - auc['low']:.3f} (" in first
     assert "minus labels alone" not in second
     assert text.count("| teacher | the high one |") == 1
+
+
+def test_the_auc_within_clips_is_the_mean_of_theirs(tmp_path):
+    margins, labels, groups = drawn(tmp_path / "a", 3, 1.0)
+    theirs = [roc_auc_score(labels[groups == g], margins[groups == g]) for g in np.unique(groups)]
+    assert auc_within_clips(tmp_path / "a") == pytest.approx(np.mean(theirs))
 
 
 def test_labels_are_hidden_clip_by_clip_and_in_the_train_split_alone():

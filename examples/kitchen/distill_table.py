@@ -19,6 +19,7 @@ from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.manifest import versions
 from proofreel.eval.bootstrap import Resamples, as_observed, interval_of, resample
 from proofreel.eval.headline_draws import headline_rows, headline_values
+from proofreel.eval.metrics import roc_auc
 from proofreel.eval.predictions import groups_of, labels_of, margins_of, read_predictions
 from proofreel.models.calibration import sigmoid
 from proofreel.models.decisions import read_decision
@@ -100,6 +101,8 @@ def table_of_kinds(kinds: Sequence[Sequence[Sequence[Row]]], out: Path, n_draws:
                 few = judged[other[0].folder]
                 lines += [_compared("AUC, distilled minus labels alone", found, few, "auc", np.subtract, n_groups)]
             ratio = speeds[rows[0].folder] / speeds[teacher[0].folder]
+            within = ", ".join(f"{auc_within_clips(row.folder):.3f}" for row in rows)
+            lines += [f"- mean AUC within clips, by seed: {within}"]
             lines += [f"- claims per second over those of the teacher: {ratio:.2f}"]
     return "\n".join([*lines, *_made_with(n_groups, n_draws)]) + "\n"
 
@@ -159,6 +162,13 @@ def _metrics(folder: Path, n_draws: int) -> tuple[Draws, Draws]:
         return {"auc": values["auc"], "f1": values["f1"], "ece": values["ece_event"], "raw_ece": raw_ece}
 
     return both(as_observed(drawn)), both(drawn)
+
+
+def auc_within_clips(folder: Path) -> float:
+    """How well a verifier orders the claims of one clip: the mean over clips of their AUC, each counting the same."""
+    rows, _ = read_predictions(folder / "test.parquet")
+    margins, labels, groups = margins_of(rows), labels_of(rows), groups_of(rows)
+    return float(np.nanmean([roc_auc(margins[groups == g], labels[groups == g]) for g in np.unique(groups)]))
 
 
 def claims_per_second(folders: Sequence[Path], out: Path) -> list[float]:
