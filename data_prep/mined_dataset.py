@@ -115,7 +115,7 @@ def mining_summary(manifest: dict[str, Any]) -> str:
     lines.extend(f"{counts[key]} {text}" for key, text in notes.items() if counts[key])
     if mining["scored_this_manifest"] is False:
         lines.append(
-            "warning: the predictions name another manifest than this data set's; ids, claims and evidence do match"
+            "warning: the predictions name another manifest than this data set's; what they tell of its rows does match"
         )
     lines.extend(f"warning: {line}" for line in mining["claim_only_probe"]["warnings"])
     return "\n".join([*lines, f"wrote {output}"])

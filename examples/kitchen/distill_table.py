@@ -91,9 +91,7 @@ def table_of_kinds(kinds: Sequence[Sequence[Sequence[Row]]], out: Path, n_draws:
     lines = _lines(runs, [*judged.values()], [*speeds.values()], n_groups)
     for teacher, *students in kinds:
         alone = [rows for rows in students if rows[0].name != "distilled"]
-        for rows in students:
-            if rows in alone:
-                continue
+        for rows in (each for each in students if each not in alone):
             found, best = judged[rows[0].folder], judged[teacher[0].folder]
             lines += ["", f"{rows[0].told}, after {teacher[0].told}:", ""]
             lines += [_compared("AUC over that of the teacher", found, best, "auc", np.divide, n_groups)]
