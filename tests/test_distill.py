@@ -33,7 +33,7 @@ from proofreel.train.arguments import parse, parse_distill
 from proofreel.train.distill import main
 from proofreel.train.distillation import Distillation, DistillingObjective
 from proofreel.train.groups import Collator, GroupDataset
-from proofreel.train.objective import Objective
+from proofreel.train.objective import Objective, balanced_weights
 
 SHORT = SGD | {"max_steps": 2}
 OBJECTIVES = {
@@ -326,6 +326,22 @@ def test_rows_that_learn_otherwise_are_listed_with_their_reasons_and_counted_in_
         judged = pair.label is not None or pair.soft_label is not None
         assert each["kind"] == ("labels_alone" if judged else "left_out")
     assert sum(counts[name] for name in ("labelled", "unlabelled", "labels_alone", "left_out")) == len(rows)
+
+
+def test_balanced_classes_leave_out_the_labels_that_the_teacher_doubts(tiny_base, labelled, tmp_path, monkeypatch):
+    data, _ = labelled
+    rows = read_split(data, "train")
+    doubted = next(p.id for p in rows if p.label == "refuted")
+
+    def against_one(pair):
+        return 6.0 if pair.id == doubted else believes_labels(pair)
+
+    teacher, made = teacher_file(data, tmp_path / "t.parquet", against_one), []
+    plain = recipe.make_objective
+    monkeypatch.setattr(recipe, "make_objective", lambda *args: made.append(plain(*args)) or made[-1])
+    distil(tiny_base, data, tmp_path / "run", teacher, balance_classes=True, max_steps=1)
+    kept = [p for p in rows if p.id != doubted]
+    assert made[0].class_weights == balanced_weights(kept, made[0].labels) != balanced_weights(rows, made[0].labels)
 
 
 def sft_parsed(base, dataset, out):

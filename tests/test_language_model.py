@@ -224,6 +224,21 @@ def test_first_token_logprobs_sum_over_case_and_space_and_ask_for_one_token(serv
     assert (body["logprobs"], body["top_logprobs"], body["max_tokens"]) == (True, 20, 1)
 
 
+@pytest.mark.parametrize(
+    ("changes", "sent"),
+    [
+        ({"max_tokens": None}, {"max_tokens": 1}),
+        ({"max_tokens": None, "extra": {"max_completion_tokens": 50}}, {"max_completion_tokens": 1}),
+    ],
+)
+def test_a_first_token_is_all_that_is_paid_for_whatever_the_limit_of_answers(server: Server, changes, sent):
+    listed = [{"token": "yes", "logprob": -0.1, "bytes": None}]
+    server.answer = lambda body: chat("yes", logprobs={"content": [{"token": "yes", "top_logprobs": listed}]})
+    assert model_of(server, **changes).first_tokens(HELLO) == (("yes", -0.1),)
+    (body,) = server.bodies
+    assert {name: value for name, value in body.items() if name.startswith("max_")} == sent
+
+
 @pytest.mark.parametrize("logprobs", [None, {}, {"content": None}, {"content": []}])
 def test_an_endpoint_without_logprobs_is_a_failure_not_a_zero(server: Server, logprobs: Any):
     server.answer = lambda body: chat("yes", logprobs=logprobs)
