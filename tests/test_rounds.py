@@ -181,6 +181,7 @@ def test_a_changed_configuration_is_refused_by_its_key_and_what_changes_nothing_
         ({"mining": {"trusted_origins": TRUSTED, "guard_p": 0.9}}, r"mining\.guard_p: .* began with 0\.95, got 0\.9"),
         ({"train": train | {"options": {"max_steps": 4}}}, r"train\.options\.max_steps: .* began with 3, got 4"),
         ({"train": train | {"options": {}}}, r"train\.options\.max_steps: .* began with 3, got None"),
+        ({"train": train | {"launch": ["true"]}}, r"train\.launch: .* began with \['sh', .* got \['true'\]"),
         ({"predict": {"options": {"windowing": "max:8:4"}}}, r"predict\.options\.windowing: .* began with None"),
     ):
         with pytest.raises(ConfigError, match=message):

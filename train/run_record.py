@@ -32,13 +32,7 @@ RECORD, METRICS, BAD_ROWS = "run.json", "metrics.jsonl", "bad_rows.jsonl"
 # would make it another run. `dataset_dir`, `teacher` and `adapter_from` may move: hashes tell what they hold.
 FREE = {
     "arguments": {
-        "dataset_dir",
-        "teacher",
-        "adapter_from",
-        "cache_gib",
-        "frame_cache",
-        "read_timeout_s",
-        "bad_rows",
+        *("dataset_dir", "teacher", "adapter_from", "cache_gib", "frame_cache", "read_timeout_s", "bad_rows"),
         "validate_only",
     },
     "training": {
