@@ -105,7 +105,7 @@ def _row(pair: Pair, source: Row) -> Row:
     return Row(pair, source.file, source.line, source.record)
 
 
-def _segments(spool: Spool, split: Split, last: int, after: int) -> Iterator[Segment]:
+def _stored_segments(spool: Spool, split: Split, last: int, after: int) -> Iterator[Segment]:
     """The rows of each segment of a split, in the order of the segments, as they are before any row is made."""
     where = "g.split = ? AND r.out = 0 AND r.n <= ? AND r.e > ?"
     rows = spool.rows(where, (split, last, after), "r.e, r.n", spool.reader())
@@ -123,7 +123,7 @@ def _evidence(spool: Spool, config: BuildConfig, split: Split, last: int) -> Wor
         rows = spool.rows("g.split = ? AND r.out = 0 AND r.n <= ?", (split, last), db=spool.reader())
         durations = dict(spool.db.execute("SELECT path, duration_s FROM files WHERE duration_s IS NOT NULL"))
         known = Known.of((s.row.pair for s in rows), durations, rules.generic_claims, config.seed)
-        for e, stored in _segments(spool, split, last, after):
+        for e, stored in _stored_segments(spool, split, last, after):
             found = [altered_evidence(pair, rules.altered_evidence, known, config.seed) for pair in _pairs(stored)]
             missing = sum((m for _, m in found), Counter[str]())
             named = Counter({f"negatives {origin} without a place": number for origin, number in missing.items()})
@@ -135,7 +135,7 @@ def _evidence(spool: Spool, config: BuildConfig, split: Split, last: int) -> Wor
 def _claims(spool: Spool, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary) -> Work:
     def work(after: int) -> Iterator[tuple[Segment, _Made]]:
         true_of, per_claim = _true_in_groups(spool), config.negatives.altered_per_claim
-        for e, stored in _segments(spool, split, last, after):
+        for e, stored in _stored_segments(spool, split, last, after):
             made, missing = altered_claims(_pairs(stored), vocabulary, per_claim, config.seed, true_of(stored))
             yield (e, stored), _Made(made, Counter({"altered claims without a value": missing}))
 
@@ -161,7 +161,7 @@ def _by_model(
 
     def work(after: int) -> Iterator[tuple[Segment, _Made]]:
         true_of = _true_in_groups(spool)
-        asked, given = itertools.tee((s, true_of(s[1])) for s in _segments(spool, split, last, after))
+        asked, given = itertools.tee((s, true_of(s[1])) for s in _stored_segments(spool, split, last, after))
         for (segment, _), answer in zip(given, map_ordered(ask, asked, model.config.concurrency), strict=False):
             if isinstance(answer, BaseException):
                 first = segment[1][0].row

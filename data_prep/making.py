@@ -54,7 +54,7 @@ def _swap_split(spool: Spool, config: BuildConfig, split: Split, last: int) -> C
     missing = state["missing"]
     pending: list[tuple[Any, ...]] = []
     if not state["done"]:
-        segments, suffixes = _segments(spool, config, split, last)
+        segments, suffixes = _segment_index(spool, config, split, last)
         start = bytes.fromhex(state["after"])
         generic = {claim_key(claim) for claim in rules.generic_claims}
         for after, ns, asked in tqdm(_asked(spool, split, last, start), desc=step, unit="claim", mininterval=1.0):
@@ -76,7 +76,7 @@ def _swap_split(spool: Spool, config: BuildConfig, split: Split, last: int) -> C
     return Counter({"swapped negatives without a segment": missing})
 
 
-def _segments(spool: Spool, config: BuildConfig, split: Split, last: int) -> tuple[Segments[int], list[str]]:
+def _segment_index(spool: Spool, config: BuildConfig, split: Split, last: int) -> tuple[Segments[int], list[str]]:
     """The segments of a split (evidence numbers, group of the first row of each), and what ids get from each."""
     query = f"""SELECT f.e, r.grp, v.json FROM
         (SELECT r.e AS e, MIN(r.n) AS n FROM groups g CROSS JOIN rows r ON r.grp = g.name

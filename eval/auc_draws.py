@@ -54,7 +54,7 @@ def twice_wins_by_group(scores: Floats, labels: Floats, group_of_row: NDArray[np
     """
     order = np.argsort(scores, kind="stable")
     score_R, is_positive_R, group_R = scores[order], labels[order] == 1, group_of_row[order]
-    block_R, is_tie_B = _blocks(score_R)
+    block_R, is_tie_B = _auc_blocks(score_R)
     positives_BG = _counts(block_R[is_positive_R], group_R[is_positive_R], len(is_tie_B), n_groups)
     negatives_BG = _counts(block_R[~is_positive_R], group_R[~is_positive_R], len(is_tie_B), n_groups)
     # Every negative of an earlier block is below; one of the same block is decided inside it, a tie counting half.
@@ -70,7 +70,7 @@ def twice_wins_by_group(scores: Floats, labels: Floats, group_of_row: NDArray[np
     return twice
 
 
-def _blocks(score_R: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _auc_blocks(score_R: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The block of each row, and which blocks are one tie. Others hold fewer than twice the aimed number of rows."""
     n = len(score_R)
     size = max(64, n // 1000)

@@ -44,7 +44,7 @@ def accuracy_at_coverage_draws(confidence: Floats, correct: Floats, drawn: Resam
     if not len(confidence):
         return np.full(drawn.n_draws, np.nan)
     order = np.argsort(-confidence, kind="stable")
-    block_R, ends_run_R = _blocks(confidence[order])
+    block_R, ends_run_R = _coverage_blocks(confidence[order])
     group_R, correct_R, n_blocks = drawn.group_of_row[order], correct[order], int(block_R[-1]) + 1
     cell_R, n_cells = group_R * n_blocks + block_R, drawn.n_groups * n_blocks
     per_group = [np.bincount(cell_R, of, minlength=n_cells).reshape(-1, n_blocks) for of in (None, correct_R)]
@@ -63,7 +63,7 @@ def accuracy_at_coverage_draws(confidence: Floats, correct: Floats, drawn: Resam
     return accuracy_D
 
 
-def _blocks(confidence_R: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _coverage_blocks(confidence_R: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """The block of each row, never cutting a tie, and whether the row is the last of its tie."""
     n = len(confidence_R)
     starts_run = np.append(True, confidence_R[1:] != confidence_R[:-1])

@@ -12,7 +12,7 @@ from .bootstrap import Interval, Method, Resamples, as_observed, interval_of, le
 __all__ = ["Interval", "WeightedMetric", "clustered_interval"]
 
 WeightedMetric = Callable[[ArrayLike, ArrayLike, NDArray[np.float64]], NDArray[np.float64]]
-_CELLS_AT_ONCE = 1_000_000  # weights held at once: draws x rows; bounds memory at tens of megabytes
+_WEIGHTS_AT_ONCE = 1_000_000  # weights held at once: draws x rows; bounds memory at tens of megabytes
 
 
 def clustered_interval(
@@ -49,7 +49,7 @@ def clustered_interval(
 
 def _by_weights(metric: WeightedMetric, scores: ArrayLike, labels: ArrayLike, drawn: Resamples) -> NDArray[np.float64]:
     """The metric in each draw, shape (draws,)."""
-    at_once = max(1, _CELLS_AT_ONCE // max(1, len(drawn.group_of_row)))
+    at_once = max(1, _WEIGHTS_AT_ONCE // max(1, len(drawn.group_of_row)))
     parts = []
     for start in range(0, drawn.n_draws, at_once):
         times = drawn.times_DG[start : start + at_once].astype(np.float64)

@@ -65,13 +65,13 @@ def localization_scores(
         raise RowError(f"localizing: one list of intervals per localisation, got {got}; align the two")
     somewhere = [(found, merged(ref)) for found, ref in zip(localizations, references, strict=True) if len(ref)]
     nowhere = [found for found, ref in zip(localizations, references, strict=True) if not len(ref)]
-    answers = [GroundedAnswer(_spans(found), ref, failed=found.error is not None) for found, ref in somewhere]
+    answers = [GroundedAnswer(_predicted_spans(found), ref, failed=found.error is not None) for found, ref in somewhere]
     rng, random, whole = np.random.default_rng(seed), list[GroundedAnswer](), list[GroundedAnswer]()
     for answer, (found, _) in zip(answers, somewhere, strict=True):
         if answer.failed:
             continue
         searched = _searched(found)
-        places = (at_random(rng, _spans(found), searched) for _ in range(draws))
+        places = (at_random(rng, _predicted_spans(found), searched) for _ in range(draws))
         random += [dataclasses.replace(answer, predicted=place) for place in places]
         whole.append(dataclasses.replace(answer, predicted=[searched]))
     judged = [bool(found.intervals) for found in nowhere if found.error is None]
@@ -98,7 +98,7 @@ def at_random(rng: np.random.Generator, spans: Sequence[Span], searched: Span) -
     return [(float(start_s), float(start_s + length_s)) for start_s, length_s in zip(starts_s, lengths_s, strict=True)]
 
 
-def _spans(found: Localization) -> list[Span]:
+def _predicted_spans(found: Localization) -> list[Span]:
     return [(interval.start_s, interval.end_s) for interval in found.intervals]
 
 

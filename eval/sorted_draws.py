@@ -37,7 +37,7 @@ def ap_draws(scores: Floats, labels: Floats, drawn: Resamples) -> Floats:
     found = [np.zeros(0)]
     for times_DG, draws in _some_draws(drawn):
         area_D, last = np.zeros(len(draws)), None
-        for last in _blocks(scores, labels, drawn, times_DG):
+        for last in _tie_blocks(scores, labels, drawn, times_DG):
             precision = last.all_hits_DT / np.maximum(last.all_rows_DT, 1)  # before the first row there is no hit
             area_D += np.einsum("dt,dt->d", last.hits_DT, precision)
         if last is None:
@@ -59,7 +59,7 @@ def aurc_draws(confidence: Floats, correct: Floats, drawn: Resamples) -> Floats:
     found, harmonic = [np.zeros(0)], harmonic_numbers(drawn.sums(np.ones(len(confidence))))
     for times_DG, draws in _some_draws(drawn):
         risk_D, last = np.zeros(len(draws)), None
-        for last in _blocks(confidence, correct, drawn, times_DG):
+        for last in _tie_blocks(confidence, correct, drawn, times_DG):
             wrong = last.rows_DT - last.hits_DT
             share = wrong / np.maximum(last.rows_DT, 1)
             kept = last.all_rows_DT - last.rows_DT
@@ -85,7 +85,7 @@ def _some_draws(drawn: Resamples) -> Iterator[tuple[Floats, range]]:
         yield drawn.times_DG[draws.start : draws.stop].astype(np.float64), draws
 
 
-def _blocks(scores: Floats, hits: Floats, drawn: Resamples, times_DG: Floats) -> Iterator[_Block]:
+def _tie_blocks(scores: Floats, hits: Floats, drawn: Resamples, times_DG: Floats) -> Iterator[_Block]:
     """The rows in descending order of score, a block of whole ties at a time; nothing without rows."""
     if not len(scores):
         return

@@ -24,7 +24,7 @@ from .proportions import Proportion, corrected_rows, soft_proportion
 from .risk_control import Risk, group_risk
 from .thresholds import outcomes
 
-N_DRAWS = 1_000
+_STORED_DRAWS = 1_000
 _BESIDE = (f1, precision, recall, specificity, called_rate)  # what each point shows besides its objective
 
 
@@ -37,7 +37,7 @@ def points_found(scored: Scored, decision: Decision) -> list[dict[str, Any]]:
         `is_default`. Where the point is risk-controlled, `metric` is the risk that was promised, without interval.
     """
     used = scored.used
-    drawn = resample(used.groups, N_DRAWS)
+    drawn = resample(used.groups, _STORED_DRAWS)
     return [
         {
             "name": point.name,
@@ -59,7 +59,7 @@ def band_found(scored: Scored, band: AbstainBand | None) -> dict[str, Any] | Non
     state = band.decide(used.p)
     is_decided = state != "abstain"
     is_right = is_decided & ((state == "supported") == (used.labels == 1))
-    drawn = resample(used.groups, N_DRAWS)
+    drawn = resample(used.groups, _STORED_DRAWS)
     right_D, decided_D, n_D = drawn.sums(np.stack([is_right, is_decided, np.ones(len(used.p))], axis=1)).T
     found: dict[str, Any] = {
         "coverage": float(divide(n_decided, len(used.p))),

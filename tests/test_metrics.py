@@ -258,7 +258,7 @@ def test_the_interval_repeats_with_its_seed_and_brackets_the_estimate() -> None:
 def test_drawing_in_pieces_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     margins, labels, groups, _ = _clustered(np.random.default_rng(4))
     whole = clustered_interval(metrics.roc_auc, margins, labels, groups, n_draws=50)
-    monkeypatch.setattr("proofreel.eval.intervals._CELLS_AT_ONCE", 7 * len(margins))
+    monkeypatch.setattr("proofreel.eval.intervals._WEIGHTS_AT_ONCE", 7 * len(margins))
     assert clustered_interval(metrics.roc_auc, margins, labels, groups, n_draws=50) == whole
 
 
