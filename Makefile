@@ -25,7 +25,7 @@ lint: .venv/.installed-test
 .venv/.installed-test: .venv/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
 	mkdir -p .types/proofreel && for d in data_prep models eval train configs; do ln -sfn ../../$$d .types/proofreel/$$d; done
-	for f in proofreel/*.py proofreel/server; do ln -sfn ../../$$f .types/proofreel/; done
+	for f in proofreel/*.py proofreel/core proofreel/server; do ln -sfn ../../$$f .types/proofreel/; done
 	touch $@
 
 clean:

@@ -20,12 +20,12 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from proofreel.models.adapters import attach_lora
 from proofreel.models.attention import use_prefix_split
 from proofreel.models.backbone import load_backbone, vision_layout
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.encoding import EncodedEvidence
 from proofreel.models.heads import NextToken
 from proofreel.models.packing import collate, pack, to_device
 from proofreel.models.positions import claim_positions, mrope_positions
 from proofreel.models.prefixes import PrefixCache
-from proofreel.models.prompt import LabelWords
 from proofreel.models.scoring import PrefixScorer, Segment
 from proofreel.models.tiny import TinySizes, save_tiny_model
 from proofreel.models.verdict import margins

@@ -31,8 +31,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from proofreel import Pair, Verifier, VideoSegment
 from proofreel.client import AsyncClient
+from proofreel.core.pairs import Pair, VideoSegment
+from proofreel.models.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent
 VERIFIER = ROOT / "checkpoints" / "kitchen-verifier"

@@ -15,6 +15,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..core.pairs import Pair, Split
 from .altered.altered_by_model import altered_by_model
 from .altered.altered_claims import altered_claims
 from .altered.altered_evidence import ORIGINS, altered_evidence
@@ -26,7 +27,6 @@ from .language.answers import map_ordered
 from .language.language_model import LanguageModel
 from .negatives import normal_claim
 from .records import Rejected, Row
-from .rows import Pair, Split
 from .spool import Spool, Stored
 
 _COMMIT_EVERY = 20_000

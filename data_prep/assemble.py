@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .. import core
+from ..core.errors import ConfigError, RowError
 from .build_config import BuildConfig, media_root_of, resolved
 from .card import write_card
 from .card_statistics import CardStatistics
@@ -27,7 +29,6 @@ from .checks import check_together
 from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest
 from .describing import probe_spool, statistics_of
 from .dividing import divide
-from .errors import ConfigError, RowError
 from .language.language_model import LanguageModel
 from .making import make_negatives
 from .manifest import git_revision, media_in_several_splits, spool_counts, versions
@@ -122,7 +123,8 @@ def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, 
 
 def _digest(config: BuildConfig, digests: dict[str, str]) -> str:
     """Equal for builds that would do the same: config, bytes of all files read, code and libraries."""
-    what = [dataclasses.asdict(config), digests, source_digest(Path(__file__).parent, (".py", ".yaml")), versions()]
+    code = [source_digest(folder, (".py", ".yaml")) for folder in (Path(core.__file__).parent, Path(__file__).parent)]
+    what = [dataclasses.asdict(config), digests, code, versions()]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 

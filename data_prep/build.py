@@ -15,10 +15,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from proofreel.core.config import load_config
+from proofreel.core.errors import ProofreelError
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import BuildConfig
-from proofreel.data_prep.config import load_config
-from proofreel.data_prep.errors import ProofreelError
 from proofreel.data_prep.manifest import summary
 
 

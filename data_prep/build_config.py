@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from ..core.config import expanded
+from ..core.errors import ConfigError
+from ..core.pairs import SPLITS, Split
 from .altered.altered_evidence import AlteredEvidenceConfig
-from .config import expanded
-from .errors import ConfigError
 from .language.language_model import LanguageModelConfig
 from .negatives import SwappedLabel
-from .rows import SPLITS, Split
 from .splits import check_fractions
 
 Format = Literal[

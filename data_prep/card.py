@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
+from ..core.pairs import LABELS, SPLITS
 from .card_statistics import QUANTILES, CardStatistics, quantiles, shortened, sizes
 from .pictures import draw_pictures
 from .probing import media_table
-from .rows import LABELS, SPLITS
 from .shortcut import WARN_ABOVE
 
 CARD = "README.md"

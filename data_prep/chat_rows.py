@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .errors import RowError
-from .export_rows import Wording
-from .rows import Evidence, Image, Label, Pair, Passage, Transcript, VideoSegment
+from ..core.errors import RowError
+from ..core.pairs import Evidence, Image, Label, Pair, Passage, Transcript, VideoSegment
+from ..core.prompt import Prompt
 
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 _TAGS = {"<video>": "video", "<image>": "image"}
@@ -25,13 +25,13 @@ def is_chat_row(value: Mapping[str, Any]) -> bool:
     return isinstance(value.get("messages"), list) or isinstance(value.get("conversations"), list)
 
 
-def pair_of_chat(value: Mapping[str, Any], name: str, wordings: Sequence[Wording]) -> Pair:
+def pair_of_chat(value: Mapping[str, Any], name: str, prompts: Sequence[Prompt]) -> Pair:
     """The pair a chat row asks about.
 
     Args:
         value: the row.
         name: id of the pair, where the row has none.
-        wordings: how evidence and claim may be worded; the first that fits is taken.
+        prompts: how evidence and claim may be worded; the first that fits is taken.
 
     Raises:
         RowError: a row that is no chat of one question, media that its text does not name, or other words.
@@ -39,21 +39,21 @@ def pair_of_chat(value: Mapping[str, Any], name: str, wordings: Sequence[Wording
     turns = _turns(value)
     system, user, answer = (_said(turns, role) for role in ("system", "user", "assistant"))
     media = {kind: _files(value, kind) for kind in ("video", "image")}
-    for wording in wordings:
+    for prompt in prompts:
         # Qwen's reader knows no system turn: its words open the user's.
-        text = user if system or not wording.system else user.removeprefix(f"{wording.system}\n")
-        for found in _parsed(text, wording, media):
-            if wording.user_text(found) != text:
+        text = user if system or not prompt.system else user.removeprefix(f"{prompt.system}\n")
+        for found in _parsed(text, prompt, media):
+            if prompt.user_text(found) != text:
                 continue
             given = value.get("id")
             return dataclasses.replace(
                 found,
                 id=given if isinstance(given, str) and given else name,
                 group=_group(found.evidence),
-                label=_label(answer, wording),
+                label=_label(answer, prompt),
                 origin="chat",
             )
-    expected = f"{wordings[0].passage!r} ... {wordings[0].claim!r}"
+    expected = f"{prompts[0].passage!r} ... {prompts[0].claim!r}"
     raise RowError(f"words are not those of a claim about evidence, got {user[:80]!r}; expected e.g. {expected}")
 
 
@@ -86,25 +86,25 @@ def _files(value: Mapping[str, Any], kind: str) -> list[str]:
     return files
 
 
-def _parsed(text: str, wording: Wording, media: Mapping[str, list[str]]) -> Iterator[Pair]:
+def _parsed(text: str, prompt: Prompt, media: Mapping[str, list[str]]) -> Iterator[Pair]:
     """Pairs that a user's turn may ask about, in which all media have their place."""
-    opening, _, closing = wording.claim.partition("{claim}")
-    for before in ("\n", wording.context.partition("{context}")[2]):  # a context may end on the claim's own line
+    opening, _, closing = prompt.claim.partition("{claim}")
+    for before in ("\n", prompt.context.partition("{context}")[2]):  # a context may end on the claim's own line
         at = text.rfind(before + opening)
         at = 0 if at < 0 else at + len(before)
         if not (text.startswith(opening, at) and text.endswith(closing)):
             continue
         given = {kind: iter(files) for kind, files in media.items()}
-        evidence, context = _before_claim(text[:at], wording, given)
+        evidence, context = _before_claim(text[:at], prompt, given)
         if evidence and all(next(files, None) is None for files in given.values()):
             yield Pair("", text[at + len(opening) : len(text) - len(closing)], evidence, context=context)
 
 
 def _before_claim(
-    text: str, wording: Wording, given: Mapping[str, Iterator[str]]
+    text: str, prompt: Prompt, given: Mapping[str, Iterator[str]]
 ) -> tuple[tuple[Evidence, ...] | None, str | None]:
     """The evidence a turn opens with and the context that follows it; None where a line belongs to neither."""
-    starts = _starts(wording)
+    starts = _starts(prompt)
     pieces: list[tuple[str, re.Match[str] | None, list[str]]] = []
     for line in text.splitlines(keepends=True):
         kind, match = _TAGS.get(line.rstrip("\n"), ""), None
@@ -125,13 +125,13 @@ def _before_claim(
         if context is not None:
             return None, None
         if kind == "context":
-            context = said.removesuffix(wording.context.partition("{context}")[2])
+            context = said.removesuffix(prompt.context.partition("{context}")[2])
         elif kind == "passage":
-            found.append(Passage(said.removesuffix(wording.passage.partition("{text}")[2] + "\n")))
+            found.append(Passage(said.removesuffix(prompt.passage.partition("{text}")[2] + "\n")))
         elif kind == "transcript":
             assert match is not None
             span = (None, None) if match["start"] is None else (float(match["start"]), float(match["end"]))
-            found.append(Transcript(said.removesuffix(wording.transcript.partition("{text}")[2] + "\n"), *span))
+            found.append(Transcript(said.removesuffix(prompt.transcript.partition("{text}")[2] + "\n"), *span))
         elif (file := next(given[kind], None)) is None:
             return None, None
         else:
@@ -139,22 +139,22 @@ def _before_claim(
     return tuple(found), context
 
 
-def _starts(wording: Wording) -> dict[str, re.Pattern[str]]:
+def _starts(prompt: Prompt) -> dict[str, re.Pattern[str]]:
     """How a line begins that opens a text; one without any words before its text cannot be told apart."""
     span = r"(?: \((?P<start>\d+\.\d)-(?P<end>\d+\.\d) s\))?"
-    said = re.escape(wording.transcript.partition("{text}")[0]).replace(re.escape("{span}"), span)
+    said = re.escape(prompt.transcript.partition("{text}")[0]).replace(re.escape("{span}"), span)
     found = {"transcript": said}
-    found["passage"] = re.escape(wording.passage.partition("{text}")[0])
-    found["context"] = re.escape(wording.context.partition("{context}")[0])
-    if "{span}" not in wording.transcript:
+    found["passage"] = re.escape(prompt.passage.partition("{text}")[0])
+    found["context"] = re.escape(prompt.context.partition("{context}")[0])
+    if "{span}" not in prompt.transcript:
         found["transcript"] += r"(?P<start>(?!))?(?P<end>(?!))?"
     return {kind: re.compile(pattern) for kind, pattern in found.items() if pattern}
 
 
-def _label(answer: str, wording: Wording) -> Label | None:
+def _label(answer: str, prompt: Prompt) -> Label | None:
     """By the words of the answer; `no` tells refuted and not enough apart no more."""
-    said = answer.removeprefix(wording.response_prefix).strip()
-    return {wording.supported_word: "supported", wording.refuted_word: "refuted"}.get(said)  # type: ignore[return-value]
+    said = answer.removeprefix(prompt.response_prefix).strip()
+    return {prompt.supported_word: "supported", prompt.refuted_word: "refuted"}.get(said)  # type: ignore[return-value]
 
 
 def _group(evidence: tuple[Evidence, ...]) -> str:

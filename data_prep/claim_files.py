@@ -17,13 +17,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ..core.errors import ConfigError, RowError
+from ..core.pairs import Pair, problems_of
+from ..core.prompt import Prompt
 from .chat_rows import is_chat_row, pair_of_chat
 from .dataset import pair_from, read_pair_records
-from .errors import ConfigError, RowError
-from .export_rows import Wording
 from .importers import mirage_predictions, murgat, table
 from .records import Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
-from .rows import Pair, problems_of
 from .tables import SUFFIXES, missing_columns, tables
 
 Format = Literal["pairs", "rows", "chat", "murgat", "mirage"]
@@ -75,7 +75,7 @@ def read_claims(
     *,
     transcripts: str | Path | None = None,
     jointly: bool = False,
-    wordings: Sequence[Wording] = (),
+    prompts: Sequence[Prompt] = (),
 ) -> ClaimFile:
     """Every claim of a file.
 
@@ -84,7 +84,7 @@ def read_claims(
         format: None tells it by the first record.
         transcripts: what MuRGAt's audio citations need: a folder or a JSON file (`murgat.Options`).
         jointly: all videos that a MiRAGE sentence cites as one evidence, instead of one pair per video.
-        wordings: of chat rows; the usual one is tried after them.
+        prompts: of chat rows; the usual one is tried after them.
 
     Raises:
         RowError: no such file, or one whose format cannot be told. ConfigError: options that cannot be used.
@@ -101,7 +101,7 @@ def read_claims(
         said = "" if transcripts is None else str(Path(transcripts).absolute())
         readers: dict[Format, Callable[[], Iterator[Row | Rejected]]] = {
             "pairs": lambda: _pairs(path),
-            "chat": lambda: _chats(path, (*wordings, Wording())),
+            "chat": lambda: _chats(path, (*prompts, Prompt())),
             "murgat": lambda: murgat.read(path, murgat.Options(transcripts=said)),
             "mirage": lambda: mirage_predictions.read(path, mirage_predictions.Options(jointly=jointly)),
         }
@@ -189,7 +189,7 @@ def _pairs(path: Path) -> Iterator[Row | Rejected]:
             yield reject(item, message, id=name if isinstance(name, str) else None)
 
 
-def _chats(path: Path, wordings: Sequence[Wording]) -> Iterator[Row | Rejected]:
+def _chats(path: Path, prompts: Sequence[Prompt]) -> Iterator[Row | Rejected]:
     for record in read_json_records(path):
         if isinstance(record, Rejected):
             yield record
@@ -199,7 +199,7 @@ def _chats(path: Path, wordings: Sequence[Wording]) -> Iterator[Row | Rejected]:
             )
         else:
             try:
-                pair = pair_of_chat(record.value, f"{path.name}:{record.line}", wordings)
+                pair = pair_of_chat(record.value, f"{path.name}:{record.line}", prompts)
                 yield Row(pair, record.file, record.line, pair.id)
             except RowError as error:
                 yield reject(record, str(error))

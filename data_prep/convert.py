@@ -16,8 +16,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.data_prep.errors import ProofreelError
-from proofreel.data_prep.export_rows import FORMATS, Wording, dataset_info
+from proofreel.core.errors import ProofreelError
+from proofreel.core.prompt import Prompt
+from proofreel.data_prep.export_rows import FORMATS, dataset_info
 from proofreel.data_prep.exports import export_split
 
 
@@ -26,13 +27,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     values = vars(arguments)
     try:
-        wording = Wording(**{field.name: values[field.name] for field in dataclasses.fields(Wording)})
+        prompt = Prompt(**{field.name: values[field.name] for field in dataclasses.fields(Prompt)})
         report = export_split(
             arguments.dataset,
             arguments.split,
             arguments.format,
             arguments.out,
-            wording,
+            prompt,
             arguments.clips,
             arguments.skip_unusable,
             arguments.workers,
@@ -64,10 +65,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--skip-unusable", action="store_true", help="leave out rows that cannot be written; say how many and why"
     )
-    wording = parser.add_argument_group("wording of chat rows (defaults: those of a verifier's prompt)")
-    for field in dataclasses.fields(Wording):
+    words = parser.add_argument_group("words of chat rows (defaults: those of a verifier's prompt)")
+    for field in dataclasses.fields(Prompt):
         shown = repr(field.default).replace("%", "%%")
-        wording.add_argument(f"--{field.name.replace('_', '-')}", default=field.default, help=f"default: {shown}")
+        words.add_argument(f"--{field.name.replace('_', '-')}", default=field.default, help=f"default: {shown}")
     return parser
 
 

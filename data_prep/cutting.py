@@ -24,10 +24,10 @@ import av.error
 import numpy as np
 from tqdm import tqdm
 
+from ..core.errors import MediaError
+from ..core.pairs import VideoSegment
 from .dataset import sha256_of
-from .errors import MediaError
 from .media import PacketIndex, check_segment, open_video, packet_index, probe
-from .rows import VideoSegment
 
 ENCODING = {
     "crf": "14",  # visually lossless

@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .errors import RowError
+from ..core.errors import RowError
+from ..core.pairs import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key, media_path
 from .records import Record, Rejected, read_json_records
-from .rows import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key, media_path
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..core.errors import ConfigError, RowError
+from ..core.pairs import SPLITS, Split
 from .build_config import BuildConfig, fractions_of
 from .compositional import hold_out
-from .errors import ConfigError, RowError
 from .leaks import Ties, find_ties, torn
-from .rows import SPLITS, Split
 from .splits import assign_splits
 from .spool import LEFT_OUT, Spool
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from .errors import ConfigError
-from .rows import Evidence, Image, Pair, Passage, Transcript
+from ..core.pairs import Evidence, Image, Pair, Passage, Transcript
+from ..core.prompt import Prompt
 
 Format = Literal["llama-factory", "ms-swift", "qwen", "nli"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -20,46 +19,6 @@ NLI_LABELS = {"supported": "entailment", "refuted": "contradiction", "not_enough
 _CHAT_CONTROL = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<(?:video|image|audio|bbox|ref-object|cot-process|start-image|end-image)>"
 )
-
-
-@dataclass(frozen=True)
-class Wording:
-    """Templates and label words; the defaults are those of a verifier's prompt."""
-
-    system: str = "Judge whether the claim is supported by the evidence. Answer yes or no."
-    claim: str = "Claim: {claim}"
-    context: str = "Context: {context}\n"
-    transcript: str = "Transcript{span}: {text}"
-    passage: str = "Text: {text}"
-    response_prefix: str = ""
-    supported_word: str = "yes"
-    refuted_word: str = "no"
-
-    def __post_init__(self) -> None:
-        """Refuse templates that would drop what they are for, and label words that tell nothing."""
-        for name, slot in (("claim", "claim"), ("context", "context"), ("transcript", "text"), ("passage", "text")):
-            if f"{{{slot}}}" not in getattr(self, name):
-                raise ConfigError(f"{name}: template lacks {{{slot}}}, got {getattr(self, name)!r}; add it")
-        if not self.supported_word or not self.refuted_word or self.supported_word == self.refuted_word:
-            words = [self.supported_word, self.refuted_word]
-            raise ConfigError(f"label words: must be two different words, got {words}; e.g. yes and no")
-
-    def user_text(self, pair: Pair) -> str:
-        """Evidence and claim as one turn, with `<video>` and `<image>` where media stand."""
-        before = self.context.replace("{context}", pair.context) if pair.context else ""
-        claim = before + self.claim.replace("{claim}", pair.claim)
-        return "".join(self._part(part) + "\n" for part in pair.evidence) + claim
-
-    def answer(self, pair: Pair) -> str:
-        """What the assistant is to say."""
-        return self.response_prefix + (self.supported_word if pair.label == "supported" else self.refuted_word)
-
-    def _part(self, evidence: Evidence) -> str:
-        if isinstance(evidence, Transcript):
-            known = evidence.start_s is not None and evidence.end_s is not None
-            span = f" ({evidence.start_s:.1f}-{evidence.end_s:.1f} s)" if known else ""
-            return self.transcript.replace("{span}", span).replace("{text}", evidence.text)
-        return self.passage.replace("{text}", evidence.text) if isinstance(evidence, Passage) else _tag(evidence)
 
 
 def control_token(pair: Pair) -> str | None:
@@ -70,18 +29,18 @@ def control_token(pair: Pair) -> str | None:
     return found.group() if found else None
 
 
-def text_columns(pair: Pair, format: Format, wording: Wording, has_context: bool) -> dict[str, Any]:
+def text_columns(pair: Pair, format: Format, prompt: Prompt, has_context: bool) -> dict[str, Any]:
     """The columns of a labelled row apart from those that name its media.
 
     `has_context`: some row of the file has a context, so that every NLI row needs the column.
     """
     if format == "nli":
         return _nli_row(pair) | ({"context": pair.context or ""} if has_context else {})
-    user, answer = wording.user_text(pair), wording.answer(pair)
+    user, answer = prompt.user_text(pair), prompt.answer(pair)
     if format == "qwen":  # its reader takes any turn that is not "human" for the assistant's: no system turn
-        human = f"{wording.system}\n{user}" if wording.system else user
+        human = f"{prompt.system}\n{user}" if prompt.system else user
         return {"conversations": [{"from": "human", "value": human}, {"from": "gpt", "value": answer}]}
-    turns = [("system", wording.system), ("user", user), ("assistant", answer)]
+    turns = [("system", prompt.system), ("user", user), ("assistant", answer)]
     return {"messages": [{"role": role, "content": text} for role, text in turns if text]}
 
 

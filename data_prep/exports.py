@@ -13,11 +13,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..core.errors import ConfigError, MediaError, RowError
+from ..core.pairs import Image, Pair, VideoSegment
+from ..core.prompt import Prompt
 from .cutting import cut_segments, is_whole_file
 from .dataset import iter_split
-from .errors import ConfigError, MediaError, RowError
-from .export_rows import FORMATS, Format, Wording, control_token, media_columns, not_carried, text_columns
-from .rows import Image, Pair, VideoSegment
+from .export_rows import FORMATS, Format, control_token, media_columns, not_carried, text_columns
 
 SHOWN_PROBLEMS = 20
 
@@ -46,7 +47,7 @@ def export_split(
     split: str,
     format: Format,
     out: str | Path,
-    wording: Wording | None = None,
+    prompt: Prompt | None = None,
     clips: str | Path | None = None,
     skip_unusable: bool = False,
     workers: int = 1,
@@ -80,7 +81,7 @@ def export_split(
     out.parent.mkdir(parents=True, exist_ok=True)
     body, whole = (out.with_name(f".{out.name}.{os.getpid()}.{part}") for part in ("body", "whole"))
     try:
-        report, leading, problems = _write_body(dataset, split, wording or Wording(), survey, body)
+        report, leading, problems = _write_body(dataset, split, prompt or Prompt(), survey, body)
         if problems and not skip_unusable:
             raise _cannot(f"{where}: rows cannot be exported as {format}", report.skipped.total(), problems)
         with whole.open("wb") as target, body.open("rb") as source:
@@ -168,7 +169,7 @@ class _Survey:
 
 
 def _write_body(
-    dataset: str | Path, split: str, wording: Wording, survey: _Survey, body: Path
+    dataset: str | Path, split: str, prompt: Prompt, survey: _Survey, body: Path
 ) -> tuple[ExportReport, list[str], list[str]]:
     """Write all rows but the leading ones; gives the report, the leading lines, and the first problems."""
     report = ExportReport(clips=sum(place != part.path for part, place in survey.places.items() if place))
@@ -182,7 +183,7 @@ def _write_body(
                 continue
             videos = [str(survey.places[part]) for part in pair.evidence if isinstance(part, VideoSegment)]
             images = [part.path for part in pair.evidence if isinstance(part, Image)]
-            row = text_columns(pair, survey.format, wording, survey.has_context)
+            row = text_columns(pair, survey.format, prompt, survey.has_context)
             row |= media_columns(videos, images, survey.format, survey.most_videos, survey.most_images)
             line = json.dumps(row, ensure_ascii=False) + "\n"
             if leading.setdefault((len(videos), len(images)), line) is not line:

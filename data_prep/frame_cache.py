@@ -27,14 +27,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from ..core.errors import ConfigError, MediaError
+from ..core.pairs import VideoSegment, media_path
+from ..core.storage import DamagedEntryError, EntryStore, seal, sharded, unseal, write_whole
 from .dataset import sha256_of
-from .entry_store import EntryStore, sharded, write_whole
-from .errors import ConfigError, MediaError
 from .frames import Frames, FrameSampling, read_frames
 from .guarded import GuardedReader
 from .media import FileStamp, file_stamp
-from .rows import VideoSegment, media_path
-from .sealed import DamagedEntryError, seal, unseal
 
 FORMAT = 1  # of entries, and of what `read_frames` makes of a file: change it when either changes
 

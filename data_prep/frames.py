@@ -17,10 +17,10 @@ import numpy as np
 from PIL import Image as PILImage
 from PIL import ImageOps
 
-from .errors import ConfigError, MediaError
+from ..core.errors import ConfigError, MediaError
+from ..core.pairs import VideoSegment, media_path, span_problems
 from .media import PacketIndex, check_segment, packet_index, probe, regular_file
 from .readers import read_with_decord, read_with_pyav
-from .rows import VideoSegment, media_path, span_problems
 
 SIDE_STEP = 28
 """Frames are a multiple of this many pixels high and wide: the backbone merges 2 x 2 patches of 14 pixels."""

@@ -27,9 +27,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from .errors import ConfigError, MediaError, ProofreelError
+from ..core.errors import ConfigError, MediaError, ProofreelError
+from ..core.pairs import VideoSegment, media_path
 from .frames import Frames, FrameSampling, read_frames
-from .rows import VideoSegment, media_path
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ..core.pairs import Split
 from .build_config import LeakPolicy, LeaksConfig
-from .rows import Split
 from .spool import Spool
 
 _ARTICLES = frozenset({"a", "an", "the"})

@@ -13,13 +13,13 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..core.pairs import SPLITS, Pair, Split, evidence_key
 from .altered.altered_evidence import ORIGINS
 from .altering import alter_split, collect_vocabulary
 from .build_config import BuildConfig
 from .language.language_model import LanguageModel
 from .negatives import Asked, Segments, balanced_pairs, segment_rank, swap_targets, swapped_suffix
 from .records import Row
-from .rows import SPLITS, Pair, Split, evidence_key
 from .spool import INDEXES, LEFT_OUT, Spool, Stored, claim_key, evidence_of
 
 _COMMIT_EVERY = 20_000

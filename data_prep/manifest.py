@@ -10,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from ..core.pairs import SPLITS
 from .card_statistics import CardStatistics
 from .probing import media_table
-from .rows import SPLITS
 from .spool import Spool
 
 

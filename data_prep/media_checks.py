@@ -14,12 +14,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..core.pairs import Image, VideoSegment, evidence_from_dict, media_path
 from .build_config import ProbingConfig
 from .checks import refuse
 from .media import MediaInfo, check_segment
 from .probing import ImageInfo, Kind, MediaFile, media_rows, outside_root, probe_each
 from .records import kind_of
-from .rows import Image, VideoSegment, evidence_from_dict, media_path
 from .spool import Spool, Stored
 
 _COMMIT_EVERY_S = 2.0

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.data_prep.config import load_config
-from proofreel.data_prep.errors import ProofreelError
+from proofreel.core.config import load_config
+from proofreel.core.errors import ProofreelError
 from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set, mining_summary
 
 

@@ -16,15 +16,15 @@ from pathlib import Path
 from re import fullmatch
 from typing import Any
 
+from ..core.config import expanded
+from ..core.errors import ConfigError, RowError
+from ..core.pairs import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key
 from .card import CARD, PICTURES, write_card
 from .card_statistics import CardStatistics
-from .config import expanded
 from .dataset import MANIFEST, SCHEMA_VERSION, read_manifest, read_split, sha256_of, write_shards
-from .errors import ConfigError, RowError
 from .manifest import git_revision, versions
 from .mining import Mined, MiningConfig, Review, mine
 from .predicted import Score, read_scores
-from .rows import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key
 from .shortcut import ShortcutReport, claim_only_probe
 
 REVIEW = "review.jsonl"

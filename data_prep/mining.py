@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .errors import ConfigError, RowError
+from ..core.errors import ConfigError, RowError
+from ..core.pairs import Pair, evidence_key
 from .negatives import normal_claim
 from .predicted import Score, named_evidence
-from .rows import Pair, evidence_key
 from .splits import rank
 
 SHOWN = 5

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from .rows import Pair, evidence_key
+from ..core.pairs import Pair, evidence_key
 from .splits import rank
 
 SwappedLabel = Literal["refuted", "not_enough"]

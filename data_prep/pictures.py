@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image as PILImage
 
+from ..core.pairs import LABELS, SPLITS
 from .card_statistics import CardStatistics, sizes
-from .rows import LABELS, SPLITS
 
 # Okabe-Ito, safe for colour-blind readers; hatches and line styles tell the same apart a second time.
 _LOOKS: dict[str | None, tuple[str, str, str]] = {

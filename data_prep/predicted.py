@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .errors import RowError
+from ..core.errors import RowError
 from .records import Record, Rejected, read_json_records
 
 COLUMNS = ("pair_id", "margin", "p_supported", "error", "claim", "evidence")

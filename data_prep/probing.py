@@ -18,12 +18,12 @@ import av.error
 import numpy as np
 from PIL import Image as PILImage
 
+from ..core.errors import MediaError
+from ..core.pairs import media_path
 from .dataset import sha256_of
-from .errors import MediaError
 from .frames import read_image
 from .guarded import run_guarded
 from .media import MediaInfo, PacketIndex, open_video, packet_index, probe, regular_file
-from .rows import media_path
 
 Kind = Literal["video", "image"]
 

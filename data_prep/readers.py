@@ -24,7 +24,7 @@ from typing import Any
 import av.error
 import numpy as np
 
-from .errors import MediaError
+from ..core.errors import MediaError
 from .media import PacketIndex, open_video
 
 Fit = Callable[[np.ndarray], np.ndarray]

@@ -13,9 +13,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..core.pairs import SPLITS
 from .dataset import shard_entry, shard_name, write_columns
 from .guarded import run_guarded
-from .rows import SPLITS
 from .spool import Spool
 
 _COLUMNS = """r.id, r.claim, v.json, r.label, r.context, r.soft_label, g.split, r.grp, r.role, r.origin, r.modality,

@@ -22,8 +22,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
-from .errors import RowError
-from .rows import Label
+from ..core.errors import RowError
+from ..core.pairs import Label
 
 WARN_ABOVE = 0.6
 MAX_ROWS = 50_000

@@ -11,11 +11,12 @@ from typing import Any
 
 from tqdm import tqdm
 
+from ..core.config import from_mapping
+from ..core.errors import ConfigError, RowError
+from ..core.pairs import Evidence, Image, VideoSegment
 from .build_config import BuildConfig, SourceConfig
 from .checks import check_contents
-from .config import from_mapping
 from .dataset import pair_from, read_pair_records, sha256_of
-from .errors import ConfigError, RowError
 from .importers import (
     cgbench,
     mirage,
@@ -34,7 +35,6 @@ from .importers.mirage_annotators import merge_annotators
 from .language.language_model import LanguageModel
 from .language.statement_writer import read_with_statements
 from .records import Record, Rejected, Row, reject
-from .rows import Evidence, Image, VideoSegment
 from .spool import Spool
 
 _BATCH = 10_000

@@ -10,8 +10,8 @@ import bisect
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from .errors import ConfigError
-from .rows import SPLITS, Split
+from ..core.errors import ConfigError
+from ..core.pairs import SPLITS, Split
 
 _MAX_IMPROVEMENTS = 1_000
 

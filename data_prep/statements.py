@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from .errors import RowError
+from ..core.errors import RowError
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LETTERED = re.compile(r"\(?([A-Z])\s*[.):]\s*(?=\S)")

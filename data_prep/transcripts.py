@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard, TypeVar
 
-from .errors import MediaError
+from ..core.errors import MediaError
+from ..core.pairs import Transcript
 from .records import Rejected, read_json_members, read_json_records
-from .rows import Transcript
 
 _TIME = r"(?:([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{1,2})(?:[.,]([0-9]{1,6}))?"
 _TIMES = re.compile(rf"\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.bands import AbstainBand, BandObjective
 from .bootstrap import interval_of, resample
 from .checks import Floats

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from ..data_prep.citations import Citation, parse_citations
-from ..data_prep.errors import RowError
-from .metrics import balanced_accuracy, confusion
+from ..core.citations import Citation, parse_citations
+from ..core.errors import RowError
+from .counts import balanced_accuracy, confusion
 
 Words = Callable[[str], Sequence[str]]
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 
 Floats = NDArray[np.float64]
 Method = Literal["percentile", "bca"]

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ..data_prep.errors import RowError
-from ..data_prep.rows import Pair, evidence_key
+from ..core.errors import RowError
+from ..core.pairs import Pair, evidence_key
 from ..models.decisions import Decision
 from ..models.verdicts import Judge
 from .predictions import with_source

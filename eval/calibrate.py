@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse arguments, fit, write, and say what was fitted."""
     args = _parser().parse_args(argv)
 
-    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.core.errors import ProofreelError
     from proofreel.eval.calibrating import PerGroup, fit_decision
     from proofreel.eval.fitted_rows import write_fitted_rows
     from proofreel.eval.predictions import read_predictions, refuse_teacher_file

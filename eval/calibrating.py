@@ -16,17 +16,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.bands import BandObjective
-from ..models.calibration import STEP_METHODS, Calibration, Method, calibration_of, sigmoid
+from ..models.calibration import STEP_METHODS, Calibration, calibration_of, sigmoid
+from ..models.calibration_maps import Method
 from ..models.decisions import OBJECTIVES, Decision, OperatingPoint
 from ..models.group_calibration import GroupKey
 from .abstention import fit_band
+from .checks import Floats
 from .fitting_choice import choose_method, cross_fitted_logits, grouped_folds, row_losses
 from .fitting_groups import MIN_ROWS, fit_corrections
 from .fitting_maps import fit_map
 from .labelled import checked, checked_weights
-from .metrics import Floats
 from .objectives import Goal
 from .predictions import Prediction, groups_of, labels_of, margins_of
 from .prior_shift import estimate_prior

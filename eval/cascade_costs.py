@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data_prep.errors import ProofreelError
-from ..data_prep.rows import Evidence, Image, Pair, VideoSegment, evidence_key
+from ..core.errors import ProofreelError
+from ..core.pairs import Evidence, Image, Pair, VideoSegment, evidence_key
 from ..models.cascade_stages import Stage
 from ..models.parts import Divider
 

@@ -22,15 +22,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data_prep.errors import CalibrationError, RowError
-from ..data_prep.rows import Pair
+from ..core.errors import CalibrationError, RowError
+from ..core.pairs import Pair
 from ..models.bands import BandObjective
-from ..models.calibration import IDENTITY, Calibration, Method, sigmoid
+from ..models.calibration import IDENTITY, Calibration, sigmoid
+from ..models.calibration_maps import Method
 from ..models.cascade_plan import NOBODY, Band, Plan, reached
 from ..models.cascade_stages import Stage
-from .calibrating import cross_fitted_logits, fit_calibration, fit_decision, grouped_folds
+from .calibrating import fit_calibration, fit_decision
 from .cascade_costs import Costs, Unit
-from .metrics import Floats, roc_auc
+from .checks import Floats
+from .fitting_choice import cross_fitted_logits, grouped_folds
+from .metrics import roc_auc
 from .predictions import Prediction, groups_of, labels_of, read_predictions
 from .resumable import score_to
 

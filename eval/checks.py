@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 
 Floats = NDArray[np.float64]
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from PIL import Image as PILImage
 from PIL import ImageOps
 
-from ..data_prep.errors import ProofreelError
+from ..core.errors import ProofreelError
+from ..core.pairs import Evidence, Image, Passage, Transcript, VideoSegment, evidence_from_dict, media_path
 from ..data_prep.frames import FrameSampling, read_frames
-from ..data_prep.rows import Evidence, Image, Passage, Transcript, VideoSegment, evidence_from_dict, media_path
 from .measuring import Scored
 
 FRAME_HEIGHT = 150

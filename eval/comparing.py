@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 from ..models.calibration import IDENTITY
 from ..models.decisions import Decision, OperatingPoint, read_decision
 from .bootstrap import N_DRAWS, as_observed, resample

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 from .counts import Confusion, decision_metrics
 
 Known = Literal["stated", "computed", "inferred", "read in its code", "not stated"]

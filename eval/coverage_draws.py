@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 from .bootstrap import Resamples
 from .checks import Floats, divide
 

@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.merge and (args.recalibrate or args.merge_dtype):
         parser.error("--recalibrate and --merge-dtype need --merge")
 
-    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.core.errors import ProofreelError
     from proofreel.eval.exporting import Evaluation, Merge, export
     from proofreel.eval.pushing import push_to_hub
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+from ..core.errors import CalibrationError, RowError
 from ..data_prep.dataset import read_split, sha256_of
-from ..data_prep.errors import CalibrationError, RowError
 from ..models.decisions import Decision
 from ..models.verifier import Verifier
 from .predicting import predict

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..core.errors import CalibrationError, ConfigError, DirectoryError
 from ..data_prep.dataset import read_split, sha256_of
-from ..data_prep.errors import CalibrationError, ConfigError, DirectoryError
 from ..models.decisions import read_decision, write_decision
 from ..models.directory import CONFIG, MANIFEST, VerifierConfig, fingerprint, read_directory, write_directory
 from ..models.golden import SelfTest, selftest, write_golden

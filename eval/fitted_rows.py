@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from .predictions import Prediction
 
 FITTED_ROWS_FILE = "fitted_rows.json"

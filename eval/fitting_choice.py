@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.calibration import FEW_ROWS, STEP_METHODS
 from ..models.calibration_maps import METHODS, Method
 from ..models.group_calibration import GroupKey
+from .checks import Floats
 from .fitting_groups import fit_corrections
 from .fitting_maps import fit_map
-from .metrics import Floats
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ..data_prep.errors import CalibrationError
-from ..models.calibration import Method, sigmoid
+from ..core.errors import CalibrationError
+from ..models.calibration import sigmoid
+from ..models.calibration_maps import Method
 from .calibrating import fit_calibration
-from .metrics import Floats
+from .checks import Floats
 
 
 class Calibrator(BaseEstimator):

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from ..models.calibration_maps import CalibrationMap
 from ..models.group_calibration import Correction, GroupCorrections, GroupKey
+from .checks import Floats
 from .fitting_parametric import fit_platt
-from .metrics import Floats
 
 MIN_ROWS = 100
 MIN_PER_CLASS = 10

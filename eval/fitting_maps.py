@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.calibration_maps import METHODS, Affine, CalibrationMap, Method
+from .checks import Floats
 from .fitting_parametric import fit_beta, fit_platt, fit_temperature
 from .fitting_steps import fit_centred_isotonic, fit_histogram, fit_isotonic, fit_venn_abers
-from .metrics import Floats
 
 _PARAMETRIC: dict[str, Callable[[Floats, Floats, Floats], tuple[CalibrationMap, bool]]] = {
     "temperature": fit_temperature,

@@ -14,7 +14,7 @@ from scipy.optimize import brentq, minimize
 
 from ..models.calibration import sigmoid
 from ..models.calibration_maps import Affine, Beta, beta_features
-from .metrics import Floats
+from .checks import Floats
 
 LOG_SLOPE_BOUND = 10.0  # slopes from e^-10 to e^10, the range scikit-learn's temperature scaling searches
 LOW, HIGH = math.exp(-LOG_SLOPE_BOUND), math.exp(LOG_SLOPE_BOUND)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from ..models.calibration_maps import Bins, Knots, VennAbers
-from .metrics import N_BINS, Floats
+from .calibration_error import N_BINS
+from .checks import Floats
 
 Indices = NDArray[np.int64]
 

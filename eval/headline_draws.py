@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 from .auc_draws import auc_draws
 from .bootstrap import N_DRAWS, Interval, Method, Resamples, as_observed, interval_of, leaving_one_out, resample
 from .calibration_error import N_BINS, bin_index

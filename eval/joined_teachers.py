@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 from ..data_prep.predicted import named_evidence
 from .calibration_error import brier, ece_event
-from .metrics import Floats, roc_auc
+from .checks import Floats
+from .metrics import roc_auc
 from .predictions import Prediction, labels_of, write_predictions
 from .teachers import LABELS, UNCALIBRATED, Teacher
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..data_prep.errors import CalibrationError
-from .metrics import Floats
+from ..core.errors import CalibrationError
+from .checks import Floats
 
 MIN_PER_CLASS = 2
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data_prep.errors import RowError
-from ..data_prep.spans import Span, merged
+from ..core.errors import RowError
+from ..core.spans import Span, merged
 from ..models.localization import Localization
 from .temporal_overlap import THRESHOLDS, GroundedAnswer, GroundingScores, Intervals, grounding_scores
 

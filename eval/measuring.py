@@ -21,8 +21,10 @@ from scipy.stats import binom
 from ..models.calibration import Calibration, sigmoid
 from ..models.decisions import Decision, OperatingPoint
 from .bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, interval_of, trust
+from .calibration_error import nll
+from .checks import Floats
 from .headline_draws import COVERAGE, HEADLINE, headline_intervals
-from .metrics import Floats, headline, nll
+from .metrics import headline
 from .noise_floor import noise_floor
 from .paired import adjusted_p
 from .predictions import Prediction, groups_of, labels_of, margins_of

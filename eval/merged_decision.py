@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.decisions import Decision, OperatingPoint
 from ..models.golden import TOLERANCE
 from .calibrating import PerGroup, fit_decision

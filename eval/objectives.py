@@ -13,7 +13,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.decisions import ALL_OBJECTIVES, Objective, OperatingPoint
 from .checks import Floats, divide
 from .counts import Confusions, CountMetric, balanced_accuracy, f1, f1_macro, mcc, precision, recall, youden

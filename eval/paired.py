@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 from .bootstrap import N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
 from .headline_draws import HEADLINE, HeadlineRows, headline_values
 from .predictions import Prediction, groups_of, labels_of

@@ -19,7 +19,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from .metrics import Floats, average_precision, cumulative_counts, roc_auc
+from .checks import Floats
+from .metrics import average_precision, cumulative_counts, roc_auc
 from .selective import risk_coverage
 
 INK, MUTED, FIRST, SECOND, ALARM = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f"

@@ -21,8 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, score, write, and say how many rows failed."""
     args = _parser().parse_args(argv)
 
+    from proofreel.core.errors import ProofreelError
     from proofreel.data_prep.dataset import read_split
-    from proofreel.data_prep.errors import ProofreelError
     from proofreel.eval.predicting import hide_evidence
 
     try:
@@ -101,7 +101,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse a file that cannot be written, and what a zero-shot model has no place for."""
-    from proofreel.data_prep.errors import ConfigError
+    from proofreel.core.errors import ConfigError
 
     if args.out.is_dir() or args.out.suffix != ".parquet":
         raise ConfigError(f"--out: must be a Parquet file, got {args.out}; name it ....parquet")
@@ -172,8 +172,8 @@ def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
 
 def _zero_shot(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """Who answers, and the name and revision of the model."""
-    from proofreel.data_prep.config import load_config
-    from proofreel.data_prep.errors import ConfigError
+    from proofreel.core.config import load_config
+    from proofreel.core.errors import ConfigError
     from proofreel.eval.bulk import own_device
     from proofreel.models.zero_shot import ZeroShotConfig, open_zero_shot
 

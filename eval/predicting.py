@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ..data_prep.errors import RowError
-from ..data_prep.rows import Evidence, Pair, Passage, evidence_key
+from ..core.errors import RowError
+from ..core.pairs import Evidence, Pair, Passage, evidence_key
 from ..models.hosted import HostedVerifier
 from ..models.verdicts import Verdict
 from ..models.verifier import Verifier

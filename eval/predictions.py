@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ..data_prep.errors import RowError
-from ..data_prep.rows import LABELS, Label
+from ..core.errors import RowError
+from ..core.pairs import LABELS, Label
 
 SCHEMA_VERSION = 1
 _METADATA_KEY = b"proofreel.predictions"

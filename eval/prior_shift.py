@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.calibration import prior_offset, sigmoid
 from ..models.calibration_maps import log_odds
-from .metrics import Floats
+from .checks import Floats
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.bounds import StoredInterval
 from ..models.decisions import OperatingPoint
 from .bootstrap import interval_of, resample

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..data_prep.errors import DirectoryError
+from ..core.errors import DirectoryError
 from ..models.decisions import THRESHOLDS_FILE
 from ..models.directory import fingerprint, read_directory
 

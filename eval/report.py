@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clips", type=int, default=4, help="clips shown of each kind (default 4; 0: none)")
     args = parser.parse_args(argv)
 
-    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.core.errors import ProofreelError
     from proofreel.eval.comparing import read_contender
     from proofreel.eval.page import console
     from proofreel.eval.reporting import make_report, parse_control, write_report

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 from ..models.decisions import Decision
 from .bootstrap import N_DRAWS, resample
 from .calibration_error import N_BINS, bin_index, reliability_bins

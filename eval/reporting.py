@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 from ..models.decisions import Decision, read_decision
 from . import plots
 from .clips import make_clips

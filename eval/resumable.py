@@ -24,8 +24,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ..data_prep.errors import RowError
-from ..data_prep.rows import Pair
+from ..core.errors import RowError
+from ..core.pairs import Pair
 from ..models.verifier import Verifier
 from .predicting import prediction_of
 from .predictions import Prediction, read_source, write_predictions

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.bounds import Guarantee
 from ..models.calibration import sigmoid
 from ..models.decisions import OperatingPoint

@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..data_prep.errors import RowError
+from ..core.errors import RowError
 from .checks import Floats, divide
 from .metrics import cumulative_counts
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.bands import AbstainBand
 from ..models.decisions import Decision, OperatingPoint
 from .abstention import selective_counts

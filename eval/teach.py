@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, calibrate, join, write, and say how teachers and labels agree."""
     args = _parser().parse_args(argv)
 
-    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.core.errors import ProofreelError
     from proofreel.eval.joined_teachers import agreements, check_output, contradicted, join, write_teacher_file
     from proofreel.eval.teachers import read_teachers
 

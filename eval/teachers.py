@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import CalibrationError, RowError
 from ..data_prep.dataset import sha256_of
-from ..data_prep.errors import CalibrationError, RowError
 from ..models.calibration import CALIBRATION_FILE, STEP_METHODS, Calibration, sigmoid
 from ..models.decisions import read_decision
+from .checks import Floats
 from .fitted_rows import overlaps, read_fitted_rows
 from .measuring import apply_decision
-from .metrics import Floats
 from .predictions import Prediction, labels_of, margins_of, read_predictions
 
 LABELS = ("supported", "refuted")

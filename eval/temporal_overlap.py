@@ -17,8 +17,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..data_prep.errors import RowError
-from ..data_prep.spans import merged, overlap_s, total_s
+from ..core.errors import RowError
+from ..core.spans import merged, overlap_s, total_s
 
 Intervals = Sequence[Sequence[float]]
 ScoreConvention = Literal["paper", "code"]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from ..models.bounds import StoredInterval
 from ..models.decisions import OBJECTIVES, OperatingPoint
 from .bootstrap import Interval, Resamples, interval_of, resample

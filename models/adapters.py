@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..data_prep.errors import ConfigError
+from ..core.errors import ConfigError
 
 _LINEARS = r"(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2Config, Qwen2ForCausalLM
 
-from ..data_prep.errors import DirectoryError
+from ..core.errors import DirectoryError
 from .score_head import Qwen2_5_VLForVerdicts, Qwen2ForVerdicts
 
 

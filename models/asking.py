@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ..data_prep.errors import ProofreelError
-from ..data_prep.rows import Evidence, Pair, VideoSegment
+from ..core.errors import ProofreelError
+from ..core.pairs import Evidence, Pair, VideoSegment
 from .scheduling import batch_by_length, read_ahead
 from .scoring import PrefixScorer, Segment, free_memory, is_out_of_memory
 from .segments import Group, Reading, SegmentReader

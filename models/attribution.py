@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..data_prep.rows import Evidence, Pair, Transcript, VideoSegment, evidence_key
+from ..core.pairs import Evidence, Pair, Transcript, VideoSegment, evidence_key
 from .citing import CitedClaim, Given, Problem, Resolved, cites_of, read, resolve
 from .segments import SegmentReader
 from .verdicts import Verdict, failed

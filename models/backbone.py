@@ -12,14 +12,14 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoProcessor, AutoTokenizer
 
+from ..core.errors import DirectoryError
 from ..data_prep.dataset import sha256_of
-from ..data_prep.errors import DirectoryError
 from .architectures import Architecture, architecture_of, read_config
 from .attention import use_prefix_split
+from .chat_text import LabelWords
 from .heads import Head
 from .hub import download
 from .positions import TEXT_LAYOUT, VisionLayout
-from .prompt import LabelWords
 from .score_head import score_start
 from .text_processor import TextProcessor
 from .untrusted import check_safetensors, check_settings

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from .bounds import StoredInterval, check_counts, with_nested, without_none
 from .stored import finite, from_dict
 

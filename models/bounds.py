@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from .stored import finite, from_dict
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from .calibration_maps import (
     METHODS,
     Affine,

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ..data_prep.errors import CalibrationError, ConfigError
-from ..data_prep.rows import Evidence, Pair
+from ..core.errors import CalibrationError, ConfigError
+from ..core.pairs import Evidence, Pair
 from .asking import Progress
 from .bands import AbstainBand
 from .calibration import calibration_of

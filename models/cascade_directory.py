@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data_prep.config import from_mapping
-from ..data_prep.errors import ConfigError, DirectoryError
+from ..core.config import from_mapping
+from ..core.errors import ConfigError, DirectoryError
 from .cascade_plan import Plan, View
 from .decisions import read_decision, write_decision
 from .directory import check_contents, check_manifest, fingerprint, read_directory, write_directory

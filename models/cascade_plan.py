@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data_prep.errors import CalibrationError, ConfigError
-from ..data_prep.rows import EVIDENCE_KINDS, Evidence
+from ..core.errors import CalibrationError, ConfigError
+from ..core.pairs import EVIDENCE_KINDS, Evidence
 from .bands import AbstainBand
 from .calibration import Calibration, sigmoid
 from .decisions import Decision

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..data_prep.rows import Pair, evidence_kinds
+from ..core.pairs import Pair, evidence_kinds
 from .cascade_plan import View
 from .prefixes import PrefixCache
 from .verdicts import Verdict, failed

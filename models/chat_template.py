@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
-from ..data_prep.errors import DirectoryError
+from ..core.errors import DirectoryError
 
 MAX_CHARACTERS = 2**16  # Qwen2.5's have under 3,000
 _NODES = (

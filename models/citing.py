@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..data_prep.citations import POINT_S, Citation, Malformed, parse_citation_list, parse_citations
-from ..data_prep.errors import MediaError, ModelInputError
+from ..core.citations import POINT_S, Citation, Malformed, parse_citation_list, parse_citations
+from ..core.errors import MediaError, ModelInputError
+from ..core.pairs import Evidence, VideoSegment, span_problems
 from ..data_prep.media import check_segment, probe
-from ..data_prep.rows import Evidence, VideoSegment, span_problems
 from ..data_prep.transcripts import Cue, transcript_of
 from .segments import SegmentReader
 

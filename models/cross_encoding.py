@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..data_prep.errors import ModelInputError
-from ..data_prep.rows import Evidence, Image, Pair, Passage, Transcript, VideoSegment
+from ..core.errors import ModelInputError
+from ..core.pairs import Evidence, Image, Pair, Passage, Transcript, VideoSegment
 from .verdicts import Verdict
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from .bands import AbstainBand
 from .bounds import Guarantee, StoredInterval, check_counts, with_nested, without_none
 from .calibration import CALIBRATION_FILE, Calibration

@@ -23,13 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..data_prep.config import from_mapping
+from ..core.config import from_mapping
+from ..core.errors import ConfigError, DirectoryError
+from ..core.pairs import Label
+from ..core.prompt import Prompt
 from ..data_prep.dataset import sha256_of
-from ..data_prep.errors import ConfigError, DirectoryError
 from ..data_prep.frames import FrameSampling
-from ..data_prep.rows import Label
 from .positions import PositionRule
-from .prompt import Prompt
 from .untrusted import check_safetensors, check_settings, is_plain_name, read_json
 from .windows import Windowing
 

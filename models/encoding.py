@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data_prep.errors import MediaError, ModelInputError
+from ..core.errors import MediaError, ModelInputError
+from ..core.pairs import Evidence, Image, VideoSegment
+from ..core.prompt import Prompt
 from ..data_prep.frame_cache import FrameCache
 from ..data_prep.frames import (
     SIDE_STEP,
@@ -28,9 +30,8 @@ from ..data_prep.frames import (
     target_size,
 )
 from ..data_prep.media import probe
-from ..data_prep.rows import Evidence, Image, VideoSegment
+from .chat_text import ChatText
 from .positions import PositionRule, VisionLayout, mrope_positions
-from .prompt import ChatText, Prompt
 from .seen import SeenMedia
 
 _SHORTEN = "lower sampling.max_frames or max_pixels, shorten the span, or raise max_tokens"

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from ..data_prep.errors import ConfigError, MediaError, ModelInputError, ProofreelError
-from ..data_prep.rows import Evidence, Pair, Passage, Transcript
+from ..core.errors import ConfigError, MediaError, ModelInputError, ProofreelError
+from ..core.pairs import Evidence, Pair, Passage, Transcript
 from .cross_encoding import AUDIO, evidence_of, media_evidence
 from .verdicts import Judge, Verdict, by_p, failed
 

@@ -17,9 +17,9 @@ import numpy as np
 from PIL import Image as PILImage
 from safetensors.numpy import load_file, save_file
 
-from ..data_prep.errors import DirectoryError
+from ..core.errors import DirectoryError
+from ..core.pairs import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_key, evidence_to_dict
 from ..data_prep.frames import Frames
-from ..data_prep.rows import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_key, evidence_to_dict
 from .calibration import CALIBRATION_FILE
 from .decisions import Decision, read_decision
 from .directory import CONFIG

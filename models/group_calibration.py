@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 from .calibration_maps import Affine, Floats
 from .stored import check_keys, from_dict
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from ..data_prep.errors import ModelInputError
-from ..data_prep.rows import Label
-from .prompt import LabelWords
+from ..core.errors import ModelInputError
+from ..core.pairs import Label
+from .chat_text import LabelWords
 
 TWO_LABELS: tuple[Label, ...] = ("supported", "refuted")
 THREE_LABELS: tuple[Label, ...] = ("supported", "refuted", "not_enough")

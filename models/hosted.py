@@ -27,16 +27,16 @@ import numpy as np
 from PIL import Image as PILImage
 from tqdm import tqdm
 
-from ..data_prep.errors import ConfigError, ModelInputError, ProofreelError
+from ..core.errors import ConfigError, ModelInputError, ProofreelError
+from ..core.pairs import Evidence, Image, Pair, VideoSegment, evidence_key, problems_of
+from ..core.prompt import Prompt
 from ..data_prep.frame_cache import FrameCache
 from ..data_prep.frames import FrameSampling
 from ..data_prep.language.answers import AnswerError, LanguageModelError, map_ordered, word_logprobs
 from ..data_prep.language.language_model import LanguageModel
-from ..data_prep.rows import Evidence, Image, Pair, VideoSegment, evidence_key, problems_of
 from .asking import Progress
 from .encoding import Media, read_media
 from .heads import TWO_LABELS
-from .prompt import Prompt
 from .scheduling import read_ahead
 from .verdicts import Judge, Verdict, failed
 

@@ -11,13 +11,13 @@ from typing import Any, Literal, get_args
 import torch
 from safetensors import safe_open
 
-from ..data_prep.errors import ConfigError, DirectoryError, ModelInputError
+from ..core.errors import ConfigError, DirectoryError, ModelInputError
 from .backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
+from .chat_text import LabelWords
 from .directory import VerifierConfig, read_directory
 from .encoding import Encoder
 from .heads import Head, NextToken, Readout
 from .hub import find_verifier
-from .prompt import LabelWords
 from .requirements import check_requirements
 
 Dtype = Literal["float32", "bfloat16", "float16"]

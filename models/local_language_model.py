@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from ..data_prep.errors import ConfigError, DirectoryError
+from ..core.errors import ConfigError, DirectoryError
 from ..data_prep.language.answers import Completion, LanguageModelError, Message, normal_word
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..data_prep.errors import ConfigError, MediaError
+from ..core.errors import ConfigError, MediaError
+from ..core.pairs import VideoSegment
 from ..data_prep.media import probe
-from ..data_prep.rows import VideoSegment
 from .verdicts import Judge, JudgedWindow, Verdict
 from .windows import Windowing
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from ..data_prep.errors import ProofreelError
-from ..data_prep.rows import Image, VideoSegment
+from ..core.errors import ProofreelError
+from ..core.pairs import Image, VideoSegment
 
 Piece = VideoSegment | Image
 

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import torch
 
-from ..data_prep.errors import ConfigError, DirectoryError
+from ..core.errors import ConfigError, DirectoryError
 from .architectures import architecture_of
 from .directory import CONFIG, VerifierConfig, fingerprint, read_directory, write_directory
 from .loading import Dtype, load_weights

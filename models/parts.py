@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from ..data_prep.errors import CalibrationError, MediaError, ModelInputError, ProofreelError
+from ..core.errors import CalibrationError, MediaError, ModelInputError, ProofreelError
+from ..core.pairs import Evidence, Pair, Transcript, VideoSegment, evidence_key, problems_of
 from ..data_prep.media import check_segment, probe
-from ..data_prep.rows import Evidence, Pair, Transcript, VideoSegment, evidence_key, problems_of
 from .asking import Answer, Asking, Progress
 from .decisions import Decision
 from .segments import SegmentReader

@@ -19,7 +19,7 @@ from typing import Literal
 
 import torch
 
-from ..data_prep.errors import ModelInputError
+from ..core.errors import ModelInputError
 
 PositionRule = Literal["published", "hf5"]
 POSITION_RULES: tuple[PositionRule, ...] = ("published", "hf5")

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from ..data_prep.errors import ConfigError, ModelInputError
+from ..core.errors import ConfigError, ModelInputError
+from ..core.pairs import Evidence, Image, VideoSegment, evidence_key, media_path
 from ..data_prep.media import file_stamp
-from ..data_prep.rows import Evidence, Image, VideoSegment, evidence_key, media_path
 from .encoding import EncodedEvidence
 
 

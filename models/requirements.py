@@ -9,7 +9,7 @@ from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from ..data_prep.errors import DirectoryError
+from ..core.errors import DirectoryError
 from .directory import Requirement
 
 _ALWAYS = {

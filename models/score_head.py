@@ -26,9 +26,9 @@ from transformers.initialization import copy_
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
 
-from ..data_prep.errors import DirectoryError
+from ..core.errors import DirectoryError
+from .chat_text import LabelWords
 from .heads import TWO_LABELS, Head
-from .prompt import LabelWords
 
 # How far refuted starts beyond the word "no", and not_enough short of it, in units of (no - yes).
 LABEL_SPLIT = 0.01

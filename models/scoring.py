@@ -18,7 +18,7 @@ import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from transformers import DynamicCache
 
-from ..data_prep.errors import ModelInputError
+from ..core.errors import ModelInputError
 from .encoding import EncodedEvidence
 from .heads import Readout
 from .packing import collate, pack, to_device

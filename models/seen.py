@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..data_prep.sealed import seal, unseal
+from ..core.storage import seal, unseal
 
 FORMAT = 1  # of entries: change it with their layout
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
-from ..data_prep.errors import MediaError, ModelInputError, ProofreelError
+from ..core.errors import MediaError, ModelInputError, ProofreelError
+from ..core.pairs import Evidence, Pair, evidence_key, evidence_kinds, problems_of
 from ..data_prep.frame_cache import FrameCache
-from ..data_prep.rows import Evidence, Pair, evidence_key, evidence_kinds, problems_of
 from .encoding import EncodedEvidence, Encoder, read_media
 from .prefixes import Prefix, prefix_key, weights_state
 from .scoring import PrefixScorer, Segment, is_out_of_memory

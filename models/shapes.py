@@ -17,7 +17,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, Qwen2_5_VLConfig, Qwen2Config
 from transformers.modeling_utils import set_zero3_state
 
-from ..data_prep.errors import ConfigError
+from ..core.errors import ConfigError
 from .architectures import architecture_of
 from .heads import Head
 

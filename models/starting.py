@@ -9,7 +9,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from ..data_prep.errors import ConfigError
+from ..core.errors import ConfigError
 from .directory import fingerprint, read_directory
 from .heads import Head, Readout
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..data_prep.errors import CalibrationError
+from ..core.errors import CalibrationError
 
 T = TypeVar("T")
 

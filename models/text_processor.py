@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..data_prep.errors import DirectoryError
+from ..core.errors import DirectoryError
 
 
 class TextProcessor:

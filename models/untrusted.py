@@ -16,7 +16,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from ..data_prep.errors import DirectoryError
+from ..core.errors import DirectoryError
 from .chat_template import check_chat_template
 
 MAX_JSON_BYTES = 4 * 2**20

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ..data_prep.errors import ModelInputError
+from ..core.errors import ModelInputError
 from .heads import Readout, margin
 from .packing import claim_mask
 from .positions import VisionLayout

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..data_prep.errors import CalibrationError
-from ..data_prep.rows import Evidence, VideoSegment
+from ..core.errors import CalibrationError
+from ..core.pairs import Evidence, VideoSegment
 from .bands import State
 from .calibration import IDENTITY, Calibration
 from .decisions import Decision, OperatingPoint

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data_prep.errors import ConfigError, ProofreelError
+from ..core.errors import ConfigError, ProofreelError
+from ..core.pairs import Evidence, Pair, VideoSegment
 from ..data_prep.frame_cache import FrameCache
-from ..data_prep.rows import Evidence, Pair, VideoSegment
 from .asking import Asking, Progress
 from .attribution import Attributed, Questions
 from .citing import CitedClaim, Sources

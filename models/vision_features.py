@@ -24,12 +24,11 @@ import torch
 from tqdm import tqdm
 from transformers import __version__ as transformers_version
 
-from ..data_prep.entry_store import EntryStore
-from ..data_prep.errors import ConfigError, MediaError, ModelInputError, ProofreelError
+from ..core.errors import ConfigError, MediaError, ModelInputError, ProofreelError
+from ..core.pairs import Evidence, Image, VideoSegment, media_path
+from ..core.storage import DamagedEntryError, EntryStore
 from ..data_prep.frame_cache import FileHashes, FrameCache, frames_key
 from ..data_prep.media import file_stamp
-from ..data_prep.rows import Evidence, Image, VideoSegment, media_path
-from ..data_prep.sealed import DamagedEntryError
 from .encoding import Encoder, read_media
 from .looks import Look, Piece, batches, decoded
 from .seen import DTYPES, FORMAT, Seen, SeenMedia, pack_seen, unpack_seen

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..data_prep.errors import ConfigError, ModelInputError
+from ..core.errors import ConfigError, ModelInputError
 from .seen import tensor_bytes
 
 # What shapes the tower's function without showing in its weights.

@@ -13,8 +13,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ..data_prep.errors import ConfigError, ModelInputError
-from ..data_prep.spans import Span
+from ..core.errors import ConfigError, ModelInputError
+from ..core.spans import Span
 
 Aggregation = Literal["max", "noisy_or", "mean_top_k"]
 MAX_WINDOWS = 100_000  # of one span; a stride that is orders of magnitude too small is a mistake

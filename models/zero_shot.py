@@ -15,18 +15,19 @@ from typing import Any, Literal
 
 import torch
 
-from ..data_prep.errors import ConfigError
+from ..core.errors import ConfigError
+from ..core.prompt import Prompt
 from ..data_prep.frame_cache import FrameCache
 from ..data_prep.frames import FrameSampling
 from ..data_prep.language.answers import normal_word
 from ..data_prep.language.language_model import LanguageModel, LanguageModelConfig
 from .backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
+from .chat_text import LabelWords
 from .encoding import Encoder
 from .heads import NextToken
 from .hosted import HostedVerifier, hash_of
 from .loading import Dtype
 from .positions import PositionRule
-from .prompt import LabelWords, Prompt
 from .verifier import BATCH_TOKENS, Verifier
 from .vision_features import VisionFeatures
 

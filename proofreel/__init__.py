@@ -8,8 +8,8 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from proofreel.data_prep.errors import ProofreelError
-    from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
+    from proofreel.core.errors import ProofreelError
+    from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
     from proofreel.models.attribution import Attributed
     from proofreel.models.cascade import Cascade
     from proofreel.models.citing import CitedClaim, Sources
@@ -28,17 +28,17 @@ _HOME = {
     "CitedClaim": "models.citing",
     "CrossEncoding": "models.cross_encoding",
     "Entailment": "models.entailment",
-    "Image": "data_prep.rows",
+    "Image": "core.pairs",
     "Localization": "models.localization",
-    "Pair": "data_prep.rows",
-    "Passage": "data_prep.rows",
-    "ProofreelError": "data_prep.errors",
+    "Pair": "core.pairs",
+    "Passage": "core.pairs",
+    "ProofreelError": "core.errors",
     "Ranked": "models.verdicts",
     "Sources": "models.citing",
-    "Transcript": "data_prep.rows",
+    "Transcript": "core.pairs",
     "Verdict": "models.verdicts",
     "Verifier": "models.verifier",
-    "VideoSegment": "data_prep.rows",
+    "VideoSegment": "core.pairs",
     "Windowing": "models.windows",
 }
 

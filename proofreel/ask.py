@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from proofreel.data_prep.rows import Evidence
+    from proofreel.core.pairs import Evidence
     from proofreel.models.verdicts import Verdict
 
 
@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per claim; exit status 1 if any claim could not be judged."""
     args = _parser().parse_args(argv)
 
-    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.core.errors import ProofreelError
     from proofreel.models.verifier import Verifier
 
     try:
@@ -67,8 +67,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _evidence(args: argparse.Namespace) -> tuple[Evidence, ...]:
-    from proofreel.data_prep.errors import ConfigError, MediaError
-    from proofreel.data_prep.rows import Image, Passage, VideoSegment
+    from proofreel.core.errors import ConfigError, MediaError
+    from proofreel.core.pairs import Image, Passage, VideoSegment
     from proofreel.data_prep.transcripts import read_cues, transcript_of
 
     found: list[Evidence] = [VideoSegment(args.video, args.start, args.end)] if args.video else []

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from proofreel.data_prep.errors import ConfigError, ProofreelError
-from proofreel.data_prep.rows import Evidence, evidence_to_dict
+from proofreel.core.errors import ConfigError, ProofreelError
+from proofreel.core.pairs import Evidence, evidence_to_dict
 from proofreel.models.verdicts import Verdict, failed
 
 try:

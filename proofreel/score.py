@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     first = int(os.environ.get("RANK", 0)) == 0
 
-    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.core.errors import ProofreelError
 
     try:
         claims = _claims(args)
@@ -87,23 +87,21 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _claims(args: argparse.Namespace) -> ClaimFile:
+    from proofreel.core.errors import MediaError, RowError
     from proofreel.data_prep.claim_files import format_of, read_claims
-    from proofreel.data_prep.errors import MediaError, RowError
 
     if args.media is not None and not args.media.is_dir():
         raise MediaError(f"{args.media}: no such folder, got nothing under --media; check the path")
     if not args.claims.exists():
         raise RowError(f"{args.claims}: no such file, got nothing to read; check the path given with --claims")
     format = args.format or format_of(args.claims)
-    wordings = _wordings(args) if format == "chat" else ()
-    return read_claims(args.claims, format, transcripts=args.transcripts, jointly=args.jointly, wordings=wordings)
+    prompts = _prompts(args) if format == "chat" else ()
+    return read_claims(args.claims, format, transcripts=args.transcripts, jointly=args.jointly, prompts=prompts)
 
 
-def _wordings(args: argparse.Namespace) -> tuple[Any, ...]:
+def _prompts(args: argparse.Namespace) -> tuple[Any, ...]:
     """The words of the verifier's own prompt: chat rows exported for it may have them."""
-    import dataclasses
 
-    from proofreel.data_prep.export_rows import Wording
     from proofreel.models.cascade_directory import is_cascade, read_cascade, stage_folder
     from proofreel.models.directory import read_directory
     from proofreel.models.hub import find_verifier
@@ -111,7 +109,7 @@ def _wordings(args: argparse.Namespace) -> tuple[Any, ...]:
     folder = find_verifier(args.directory, args.revision)
     if is_cascade(folder):
         folder = stage_folder(folder, read_cascade(folder)[0].stages[-1])
-    return (Wording(**dataclasses.asdict(read_directory(folder).prompt)),)
+    return (read_directory(folder).prompt,)
 
 
 def _list_rejected(out: Path, claims: ClaimFile) -> None:

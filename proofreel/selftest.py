@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as recorded")
     args = parser.parse_args(argv)
 
-    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.core.errors import ProofreelError
     from proofreel.models.directory import read_directory
     from proofreel.models.golden import selftest
     from proofreel.models.hub import find_verifier

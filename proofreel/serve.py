@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'error: serve: packages are missing, got no {missing}; pip install "proofreel[serve]"', file=sys.stderr)
         return 1
 
-    from proofreel.data_prep.errors import ProofreelError
+    from proofreel.core.errors import ProofreelError
     from proofreel.server.running import cache_folder, load, run
 
     try:

@@ -39,7 +39,7 @@ def shared_data() -> Path:
 @pytest.fixture(scope="session")
 def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A randomly initialised Qwen2.5-VL of the smallest sensible size, on disk."""
-    from proofreel.models.prompt import Prompt
+    from proofreel.core.prompt import Prompt
     from proofreel.models.tiny import TinySizes, save_tiny_model
 
     sizes = TinySizes(hidden=64, layers=2, mlp=128, vision_hidden=32, vision_depth=2, vision_mlp=64, vocab=420)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from proofreel import Pair
+from proofreel.core.pairs import Pair
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split, sha256_of
 from proofreel.eval.predictions import Prediction, write_predictions
 from proofreel.models.calibration import sigmoid
-from proofreel.models.prompt import Prompt
 
 
 def believes_labels(pair: Pair) -> float:

@@ -8,14 +8,15 @@ import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file
 
-from proofreel.data_prep.errors import ConfigError
-from proofreel.data_prep.rows import VideoSegment
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.models.adapters import PARTS, attach_lora, lora_targets, trainable_summary
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.encoding import Encoder
 from proofreel.models.heads import Head, NextToken
 from proofreel.models.packing import collate, pack
-from proofreel.models.prompt import LabelWords, Prompt
 from proofreel.models.shapes import meta_model, published_config
 from proofreel.models.verdict import margins
 

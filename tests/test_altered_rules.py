@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from proofreel.data_prep.altered.altered_rules import Truths, violations
 from proofreel.data_prep.altered.phrases import SegmentFacts
-from proofreel.data_prep.altered.vocabulary import Vocabulary, read_word_groups
+from proofreel.data_prep.altered.vocabulary import Vocabulary
+from proofreel.data_prep.altered.word_groups import read_word_groups
 
 NOTHING = Vocabulary.collect([], read_word_groups())
 

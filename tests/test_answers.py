@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from chat_server import HELLO, Server, chat, model_of, running_server, send
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
 from proofreel.data_prep.language.answers import (
     AnswerError,
     Completion,

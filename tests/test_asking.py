@@ -12,10 +12,10 @@ from deciding_verifiers import CALIBRATION, decision, maker
 from numbered_clips import encode
 from PIL import Image as Picture
 
-from proofreel.data_prep.errors import CalibrationError, ModelInputError
-from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
+from proofreel.core.errors import CalibrationError, ModelInputError
+from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.models.group_calibration import Correction, GroupCorrections
-from proofreel.models.prompt import Prompt
 from proofreel.models.tiny import TinySizes, save_tiny_text_model
 from proofreel.models.verifier import Verifier
 

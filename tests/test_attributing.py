@@ -12,8 +12,8 @@ import pytest
 from examples.kitchen.encoding import write_video
 from examples.kitchen.filming import film, plan_long
 from examples.kitchen.sampling import FPS
-from proofreel.data_prep.citations import Citation
-from proofreel.data_prep.rows import Image, Passage, Transcript, VideoSegment
+from proofreel.core.citations import Citation
+from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment
 from proofreel.data_prep.transcripts import Cue
 from proofreel.eval.citation_facts import attribution_of, cited_fact
 from proofreel.eval.metrics import roc_auc

@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import balanced_accuracy_score, precision_recall_fscore_support
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
 from proofreel.eval.attribution import (
     CitedFact,
     Decomposition,

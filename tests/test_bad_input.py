@@ -10,10 +10,10 @@ import numpy as np
 import PIL.Image
 import pytest
 
+from proofreel.core.errors import RowError
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import BuildConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.errors import RowError
 
 BAD_LINE = 3
 

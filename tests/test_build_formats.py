@@ -8,17 +8,11 @@ from pathlib import Path
 import pytest
 from chat_server import chat, running_server, send
 
+from proofreel.core.config import load_config
+from proofreel.core.errors import ConfigError
 from proofreel.data_prep.assemble import build
-from proofreel.data_prep.build_config import (
-    BuildConfig,
-    ByModelConfig,
-    NegativesConfig,
-    SourceConfig,
-    SplitsConfig,
-)
-from proofreel.data_prep.config import load_config
+from proofreel.data_prep.build_config import BuildConfig, ByModelConfig, NegativesConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.dataset import read_manifest, read_split
-from proofreel.data_prep.errors import ConfigError
 from proofreel.data_prep.language.language_model import LanguageModelConfig
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,12 +12,13 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.eval import calibrate, calibrating, metrics
 from proofreel.eval.calibrate import main
 from proofreel.eval.calibrating import PerGroup
 from proofreel.eval.predictions import Prediction, write_predictions
-from proofreel.models.calibration import METHODS, STEP_METHODS, sigmoid
+from proofreel.models.calibration import STEP_METHODS, sigmoid
+from proofreel.models.calibration_maps import METHODS
 from proofreel.models.decisions import read_decision
 
 

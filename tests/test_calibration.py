@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.models.calibration import CALIBRATION_FILE, IDENTITY, Calibration, sigmoid
 from proofreel.models.decisions import Decision, OperatingPoint, read_decision, write_decision
 from proofreel.models.group_calibration import Correction, GroupCorrections

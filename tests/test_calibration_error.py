@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 from sklearn.calibration import calibration_curve
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
 from proofreel.eval import calibration_error as errors
 from proofreel.eval.decomposition import corp_decomposition, murphy_decomposition
 from proofreel.eval.metrics import probability_metrics

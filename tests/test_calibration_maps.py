@@ -11,12 +11,12 @@ from netcal.scaling import TemperatureScaling as NetcalTemperature
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibrating import fit_calibration
 from proofreel.eval.fitting_maps import fit_map
 from proofreel.eval.fitting_parametric import HIGH, LOW, smoothed_targets
-from proofreel.models.calibration import METHODS, STEP_METHODS, Calibration, sigmoid
-from proofreel.models.calibration_maps import Beta, beta_features, log_odds, parameters_of
+from proofreel.models.calibration import STEP_METHODS, Calibration, sigmoid
+from proofreel.models.calibration_maps import METHODS, Beta, beta_features, log_odds, parameters_of
 
 # What holds for every map --------------------------------------------------------------------------------------------
 

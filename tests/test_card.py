@@ -14,12 +14,12 @@ import PIL.Image
 import pytest
 import yaml
 
+from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment, evidence_key
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import BuildConfig, SourceConfig
 from proofreel.data_prep.card import write_card
 from proofreel.data_prep.card_statistics import CardStatistics, quantiles
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment, evidence_key
 from proofreel.data_prep.shortcut import claim_only_probe
 
 MANIFEST: dict[str, Any] = {

@@ -15,9 +15,9 @@ from deciding_verifiers import decision, maker, point
 from sklearn.metrics import roc_auc_score
 
 import proofreel
-from proofreel.data_prep.errors import CalibrationError, ConfigError, DirectoryError, RowError
+from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError, RowError
+from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.data_prep.rows import Pair, Passage, Transcript, VideoSegment
 from proofreel.eval.calibrating import fit_calibration
 from proofreel.eval.cascade_costs import Costs, costs_of
 from proofreel.eval.cascade_report import cascaded, measure, write_cascade_report

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import VideoSegment, problems_of
+from proofreel.core.spans import overlap_s
 from proofreel.data_prep.importers.cgbench import Options, read
 from proofreel.data_prep.records import Rejected, Row
-from proofreel.data_prep.rows import VideoSegment, problems_of
-from proofreel.data_prep.spans import overlap_s
 
 QUESTION = {
     "qid": 7,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proofreel.data_prep.citations import (
+from proofreel.core.citations import (
     WORDS,
     Citation,
     Malformed,

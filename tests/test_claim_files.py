@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proofreel.core.errors import ConfigError, RowError
+from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.chat_rows import pair_of_chat
 from proofreel.data_prep.claim_files import FORMATS, format_of, read_claims
 from proofreel.data_prep.dataset import write_pairs
-from proofreel.data_prep.errors import ConfigError, RowError
-from proofreel.data_prep.export_rows import Wording, media_columns, text_columns
-from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
+from proofreel.data_prep.export_rows import media_columns, text_columns
 
 VIDEO = VideoSegment("a.mp4")
 
@@ -145,10 +146,10 @@ def test_pairs_that_are_none_are_listed(tmp_path):
 
 # ---- chat rows
 
-WORDINGS = [
-    Wording(),
-    Wording(claim="{claim}"),  # the shipped kitchen verifier's
-    Wording(
+PROMPTS = [
+    Prompt(),
+    Prompt(claim="{claim}"),  # the shipped kitchen verifier's
+    Prompt(
         system="", claim="Is it so: {claim}?", context="({context}) ", transcript="Said: {text}", passage="> {text}"
     ),
 ]
@@ -162,10 +163,10 @@ PIECES = st.one_of(
 )
 
 
-def chat_row(pair: Pair, layout: Any, wording: Wording) -> dict[str, Any]:
+def chat_row(pair: Pair, layout: Any, prompt: Prompt) -> dict[str, Any]:
     videos = [e.path for e in pair.evidence if isinstance(e, VideoSegment)]
     images = [e.path for e in pair.evidence if isinstance(e, Image)]
-    return text_columns(pair, layout, wording, False) | media_columns(videos, images, layout, len(videos), len(images))
+    return text_columns(pair, layout, prompt, False) | media_columns(videos, images, layout, len(videos), len(images))
 
 
 @settings(max_examples=150, deadline=None)
@@ -173,20 +174,20 @@ def chat_row(pair: Pair, layout: Any, wording: Wording) -> dict[str, Any]:
     st.lists(PIECES, min_size=1, max_size=4),
     st.one_of(st.none(), st.just("Before it.")),
     st.sampled_from(["llama-factory", "ms-swift", "qwen"]),
-    st.sampled_from(WORDINGS),
+    st.sampled_from(PROMPTS),
     st.sampled_from(["supported", "refuted"]),
 )
-def test_what_exports_write_is_read_back_to_a_pair_that_asks_the_same(pieces, context, layout, wording, label):
+def test_what_exports_write_is_read_back_to_a_pair_that_asks_the_same(pieces, context, layout, prompt, label):
     pair = Pair("name", "Object is red ball.", tuple(pieces), label=label, context=context)
-    row = chat_row(pair, layout, wording)
-    found = pair_of_chat(row, "name", [wording])
-    assert wording.user_text(found) == wording.user_text(pair)  # two texts may be told apart otherwise, never worded so
+    row = chat_row(pair, layout, prompt)
+    found = pair_of_chat(row, "name", [prompt])
+    assert prompt.user_text(found) == prompt.user_text(pair)  # two texts may be told apart otherwise, never worded so
     assert (found.claim, found.label, found.context) == (pair.claim, label, context)
     media = [e for e in pair.evidence if isinstance(e, (VideoSegment, Image))]
     assert [e for e in found.evidence if isinstance(e, (VideoSegment, Image))] == media
     if (
         all("\n" not in e.text for e in pieces if isinstance(e, (Transcript, Passage)))
-        and "{span}" in wording.transcript
+        and "{span}" in prompt.transcript
     ):
         assert found.evidence == pair.evidence
 
@@ -194,8 +195,8 @@ def test_what_exports_write_is_read_back_to_a_pair_that_asks_the_same(pieces, co
 def test_rows_of_all_layouts_with_the_words_of_the_verifier(tmp_path):
     pair = Pair("", "Ingredient is carrot.", (VIDEO, Transcript("Now the carrot.", 0.0, 2.0)), label="supported")
     layouts = ("llama-factory", "ms-swift", "qwen")
-    path = lines(tmp_path / "chat.jsonl", *(chat_row(pair, layout, w) for layout in layouts for w in WORDINGS[:2]))
-    found = read_claims(path, wordings=WORDINGS[1:2])
+    path = lines(tmp_path / "chat.jsonl", *(chat_row(pair, layout, w) for layout in layouts for w in PROMPTS[:2]))
+    found = read_claims(path, prompts=PROMPTS[1:2])
     assert found.format == "chat"
     assert len(found.pairs) == 6
     assert {(p.claim, p.evidence, p.label, p.group) for p in found.pairs if ":" not in p.claim} == {
@@ -219,14 +220,14 @@ def test_rows_of_all_layouts_with_the_words_of_the_verifier(tmp_path):
     ],
 )
 def test_chats_about_anything_else_are_listed(tmp_path, change, reason):
-    good = chat_row(Pair("", "Claim one.", (VIDEO,), label="supported"), "ms-swift", Wording())
+    good = chat_row(Pair("", "Claim one.", (VIDEO,), label="supported"), "ms-swift", Prompt())
     found = read_claims(lines(tmp_path / "chat.jsonl", good, good | change))
     assert len(found.pairs) == 1
     assert [(r.line, reason in r.reason) for r in found.rejected] == [(2, True)]
 
 
 def test_an_answer_of_other_words_is_no_label(tmp_path):
-    row = chat_row(Pair("", "A.", (VIDEO,), label="refuted"), "ms-swift", Wording())
+    row = chat_row(Pair("", "A.", (VIDEO,), label="refuted"), "ms-swift", Prompt())
     row["messages"][-1]["content"] = "Hard to say."
     assert read_claims(lines(tmp_path / "chat.jsonl", row, row)).pairs[0].label is None
     del row["messages"][-1]

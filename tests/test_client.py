@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from serving import CLAIMS, media_root, serving
 
-from proofreel import Passage, ProofreelError, VideoSegment
 from proofreel.client import AsyncClient, Client, ServerLostError, ServerRefusedError
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError, ProofreelError
+from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.models.verdicts import Verdict
 
 

@@ -8,7 +8,7 @@ import av
 import numpy as np
 from PIL import Image as PILImage
 
-from proofreel.data_prep.rows import Image, Passage, Transcript, VideoSegment, evidence_key
+from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment, evidence_key
 from proofreel.eval.clips import make_clips, pick_clips
 from proofreel.eval.measuring import Scored, apply_decision
 from proofreel.eval.predictions import Prediction

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import binomtest, false_discovery_control
 from sklearn import metrics as sk
 
-from proofreel.data_prep.errors import ProofreelError
+from proofreel.core.errors import ProofreelError
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.calibrating import fit_decision
 from proofreel.eval.comparing import UNCALIBRATED, Contender, compare, compare_pair, contender, read_contender

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
-from proofreel.data_prep.config import from_mapping, load_config, read_yaml
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.config import from_mapping, load_config, read_yaml
+from proofreel.core.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from accelerate.commands.config.config_args import ClusterConfig
 from peft import LoraConfig
 from trl import get_peft_config, get_quantization_config
 
+from proofreel.core.config import load_config
+from proofreel.core.errors import ConfigError
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.build_config import BuildConfig
-from proofreel.data_prep.config import load_config
-from proofreel.data_prep.errors import ConfigError
 from proofreel.data_prep.mined_dataset import MineConfig
 from proofreel.models.positions import POSITION_RULES
-from proofreel.models.prompt import Prompt
 from proofreel.models.zero_shot import ZeroShotConfig
 from proofreel.train.arguments import parse, parse_distill
 from proofreel.train.rounds_config import RoundsConfig

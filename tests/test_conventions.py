@@ -9,16 +9,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, roc_auc_score
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
 from proofreel.eval import attribution, counts, fact_roles, modality_reliance, temporal_overlap
-from proofreel.eval.conventions import (
-    DEFINITIONS,
-    PUBLISHED,
-    always_yes,
-    definition,
-    definitions,
-    published_markdown,
-)
+from proofreel.eval.conventions import DEFINITIONS, PUBLISHED, always_yes, definition, definitions, published_markdown
 from proofreel.eval.counts import DECISION_METRICS
 from proofreel.eval.headline_draws import HEADLINE
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import BuildConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.dataset import read_manifest, read_pairs, read_split, sha256_of, shard_name, write_pairs
-from proofreel.data_prep.errors import RowError
-from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
 
 SUFFIXES = ["parquet", "jsonl"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

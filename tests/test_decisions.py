@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.models.bands import AbstainBand
 from proofreel.models.bounds import Guarantee, StoredInterval
 from proofreel.models.calibration import IDENTITY

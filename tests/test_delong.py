@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
 from proofreel.eval.auc_draws import auc_draws
 from proofreel.eval.bootstrap import resample
 from proofreel.eval.delong import delong, delong_difference

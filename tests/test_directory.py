@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from proofreel.core.errors import DirectoryError
 from proofreel.data_prep.dataset import sha256_of
-from proofreel.data_prep.errors import DirectoryError
 from proofreel.models.chat_template import MAX_CHARACTERS, check_chat_template
 from proofreel.models.directory import MANIFEST, SCHEMA_VERSION, fingerprint, read_directory, write_manifest
 from proofreel.models.tiny import CHAT_TEMPLATE, TEXT_CHAT_TEMPLATE

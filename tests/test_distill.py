@@ -14,9 +14,10 @@ from test_training_steps import ALL, SGD, THREE, arguments, assert_same_steps, t
 from training_runs import adapter, all_groups, losses, metrics, with_rows
 from transformers import TrainingArguments
 
-from proofreel import Passage
+from proofreel.core.errors import ConfigError, RowError
+from proofreel.core.pairs import Passage
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
-from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.eval import calibrate, export, predict, teach
 from proofreel.eval.predictions import read_predictions
@@ -25,7 +26,6 @@ from proofreel.models.calibration import sigmoid
 from proofreel.models.directory import fingerprint, read_directory
 from proofreel.models.encoding import Encoder
 from proofreel.models.heads import Head, margin
-from proofreel.models.prompt import Prompt
 from proofreel.models.verdict import verdict_logits
 from proofreel.models.verifier import Verifier
 from proofreel.train import recipe

@@ -6,7 +6,7 @@ import pytest
 import test_presets as laws
 import yaml
 
-from proofreel.models.prompt import Prompt
+from proofreel.core.prompt import Prompt
 from proofreel.train.arguments import parse, parse_distill
 
 PRESETS = sorted(laws.CONFIGS.glob("distill_*.yaml"))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from test_objective import LABELS, WEIGHTS, batch, mean, pair
 
-from proofreel.data_prep.errors import ConfigError, RowError
+from proofreel.core.errors import ConfigError, RowError
 from proofreel.models.calibration import sigmoid
 from proofreel.models.heads import THREE_LABELS, margin
 from proofreel.models.packing import IGNORED

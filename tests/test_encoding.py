@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from proofreel.core.errors import ConfigError, MediaError, ModelInputError
+from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.errors import DirectoryError, MediaError, ModelInputError
-from proofreel.data_prep.rows import Image, Passage, Transcript, VideoSegment
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import ChatText, LabelWords
 from proofreel.models.encoding import Encoder, read_media, seconds_per_grid
-from proofreel.models.prompt import ChatText, LabelWords, Prompt
 
 VIDEO = VideoSegment("a.mp4", 0, 2)
 
@@ -61,12 +62,12 @@ def test_label_words_must_be_single_and_different_tokens(processor):
     assert LabelWords.of(Prompt(), processor.tokenizer).supported_id != 0
     with pytest.raises(ModelInputError, match="one token"):
         LabelWords.of(Prompt(supported_word="supported indeed"), processor.tokenizer)
-    with pytest.raises(ModelInputError, match="different"):
-        LabelWords.of(Prompt(supported_word="no"), processor.tokenizer)
+    with pytest.raises(ConfigError, match="different"):
+        Prompt(supported_word="no")
 
 
 def test_a_template_that_loses_the_claim_is_refused():
-    with pytest.raises(DirectoryError, match="claim"):
+    with pytest.raises(ConfigError, match="claim"):
         Prompt(claim="Is it so?")
 
 

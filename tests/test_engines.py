@@ -20,9 +20,9 @@ from conftest import ROOT, sft_arguments
 from PIL import Image as Picture
 from safetensors.torch import load_file
 
-from proofreel import Image, Passage
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import Image, Passage
 from proofreel.data_prep.dataset import read_split, sha256_of, shard_name, write_pairs
-from proofreel.data_prep.errors import ConfigError
 from proofreel.models.verifier import Verifier
 from proofreel.train.arguments import parse
 from proofreel.train.engines import check_engine

@@ -18,8 +18,8 @@ from deciding_verifiers import decision, maker
 from numbered_clips import encode
 from PIL import Image as Picture
 
-from proofreel.data_prep.errors import CalibrationError, ConfigError, ModelInputError, ProofreelError
-from proofreel.data_prep.rows import Image, Passage, Transcript, VideoSegment
+from proofreel.core.errors import CalibrationError, ConfigError, ModelInputError, ProofreelError
+from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment
 from proofreel.models.entailment import Entailment
 from proofreel.models.verifier import Verifier
 

@@ -11,9 +11,8 @@ import pytest
 from random_drafts import random_draft
 from safetensors.torch import load_file
 
-from proofreel import Verifier
+from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError, RowError
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.errors import CalibrationError, ConfigError, DirectoryError, RowError
 from proofreel.eval import calibrate, predict, report
 from proofreel.eval.export import main
 from proofreel.eval.exporting import Evaluation, export
@@ -23,6 +22,7 @@ from proofreel.models.calibration import sigmoid
 from proofreel.models.decisions import read_decision
 from proofreel.models.directory import check_manifest, fingerprint, read_directory
 from proofreel.models.golden import selftest
+from proofreel.models.verifier import Verifier
 
 
 @dataclasses.dataclass(frozen=True)

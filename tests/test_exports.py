@@ -1,6 +1,5 @@
 """Exports say what the pairs say, in the layout the other trainers read; clips hold the frames of their span."""
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -16,16 +15,16 @@ import PIL.Image
 import pytest
 from numbered_clips import LAYOUTS, encode, encode_layout, hide_first, number_shown, quarter_turned
 
+from proofreel.core.errors import ConfigError, MediaError, RowError
+from proofreel.core.pairs import Evidence, Image, Pair, Passage, Transcript, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.convert import main
 from proofreel.data_prep.cutting import cut_segment, cut_segments, frames_in
 from proofreel.data_prep.dataset import SCHEMA_VERSION, write_shards
-from proofreel.data_prep.errors import ConfigError, MediaError, RowError
-from proofreel.data_prep.export_rows import FORMATS, Format, Wording, dataset_info
+from proofreel.data_prep.export_rows import FORMATS, Format, dataset_info
 from proofreel.data_prep.exports import export_split
 from proofreel.data_prep.media import packet_index, probe
 from proofreel.data_prep.readers import read_with_decord, read_with_pyav
-from proofreel.data_prep.rows import Evidence, Image, Pair, Passage, Transcript, VideoSegment
-from proofreel.models.prompt import Prompt
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAT: tuple[Format, ...] = ("llama-factory", "ms-swift", "qwen")
@@ -90,11 +89,7 @@ def shape(value: Any) -> Any:
     return [shape(item) for item in value] if isinstance(value, list) else type(value).__name__
 
 
-# ---- wording
-
-
-def test_the_default_wording_is_that_of_the_verifiers_prompt():
-    assert dataclasses.asdict(Wording()) == dataclasses.asdict(Prompt())
+# ---- prompt
 
 
 @pytest.mark.parametrize("context", [None, "A paragraph with {claim} in it."])
@@ -110,7 +105,7 @@ def test_a_user_turn_says_what_the_prompt_says_with_tags_for_media(context):
     prompt = Prompt()
     parts = prompt.evidence_messages(evidence)[1]["content"]
     said = [f"<{part['type']}>\n" if part["type"] != "text" else part["text"] for part in parts]
-    assert Wording().user_text(row) == "".join(said) + prompt.claim_text(row.claim, row.context)
+    assert prompt.user_text(row) == "".join(said) + prompt.claim_text(row.claim, row.context)
 
 
 @pytest.mark.parametrize(
@@ -126,13 +121,13 @@ def test_a_user_turn_says_what_the_prompt_says_with_tags_for_media(context):
 )
 def test_templates_that_would_drop_something_are_refused(change):
     with pytest.raises(ConfigError):
-        Wording(**change)
+        Prompt(**change)
 
 
 def test_answers_are_the_label_words(video, tmp_path):
     folder = data_set(tmp_path / "d", [pair(n, VideoSegment(video)) for n in range(3)])
-    wording = Wording(supported_word="true", refuted_word="false", response_prefix="<response>", system="")
-    report = export_split(folder, "train", "ms-swift", tmp_path / "out.jsonl", wording)
+    prompt = Prompt(supported_word="true", refuted_word="false", response_prefix="<response>", system="")
+    report = export_split(folder, "train", "ms-swift", tmp_path / "out.jsonl", prompt)
     turns = [row["messages"] for row in rows_of(tmp_path / "out.jsonl")]
     assert [t[-1]["content"] for t in turns] == ["<response>true", "<response>false", "<response>false"]
     assert [t[0]["role"] for t in turns] == ["user"] * 3, "no empty system turn"
@@ -149,7 +144,7 @@ def test_answers_are_the_label_words(video, tmp_path):
 def test_rows_have_the_layout_of_the_trainers_own_examples(format, example, shared_data, video, tmp_path):
     theirs = json.loads((shared_data / "sft-formats" / example).read_text(encoding="utf-8"))
     folder = data_set(tmp_path / "d", [pair(n, VideoSegment(video)) for n in range(3)])
-    export_split(folder, "train", format, tmp_path / "out.jsonl", Wording(system=""))
+    export_split(folder, "train", format, tmp_path / "out.jsonl", Prompt(system=""))
     for row in rows_of(tmp_path / "out.jsonl"):
         assert shape(row) == shape(theirs[0])
         text = row["messages"][0]["content"] if format == "llama-factory" else row["conversations"][0]["value"]

@@ -15,16 +15,17 @@ from torch.utils.data import DataLoader
 from training_runs import adapter, clip_of, losses, metrics, own_clips, with_rows
 from transformers import Trainer, TrainingArguments
 
-from proofreel import Image, Pair, Passage, VideoSegment
+from proofreel.core.errors import MediaError
+from proofreel.core.pairs import Image, Pair, Passage, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.errors import MediaError
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.data_prep.guarded import GuardedReader, _Child
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.encoding import Encoder
 from proofreel.models.heads import NextToken
 from proofreel.models.packing import IGNORED
-from proofreel.models.prompt import LabelWords, Prompt
 from proofreel.train import recipe
 from proofreel.train.arguments import parse
 from proofreel.train.faults import DeadlineReader, FileStamps, FirstGradients, RunError, blank

@@ -13,12 +13,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.eval import calibrating
 from proofreel.eval.calibrating import PerGroup
 from proofreel.eval.fitting_choice import choose_method, clustered_se
 from proofreel.eval.fitting_estimator import Calibrator
-from proofreel.models.calibration import METHODS, STEP_METHODS, sigmoid
+from proofreel.models.calibration import STEP_METHODS, sigmoid
+from proofreel.models.calibration_maps import METHODS
 
 
 def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.eval import calibrating
 from proofreel.eval.calibrating import PerGroup
 from proofreel.models.calibration import sigmoid

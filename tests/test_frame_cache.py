@@ -18,13 +18,12 @@ import numpy as np
 import pytest
 from numbered_clips import encode, encode_layout
 
+from proofreel.core.errors import ConfigError, MediaError
+from proofreel.core.pairs import VideoSegment
+from proofreel.core.storage import STALE_S, DamagedEntryError, EntryStore
 from proofreel.data_prep import frame_cache
-from proofreel.data_prep.entry_store import STALE_S, EntryStore
-from proofreel.data_prep.errors import ConfigError, MediaError
 from proofreel.data_prep.frame_cache import FrameCache, frames_key, pack_frames, unpack_frames
 from proofreel.data_prep.frames import Frames, FrameSampling, read_frames
-from proofreel.data_prep.rows import VideoSegment
-from proofreel.data_prep.sealed import DamagedEntryError
 
 SMALL = FrameSampling(min_pixels=84 * 84, max_pixels=84 * 84)
 SPANS = [VideoSegment("clip.mp4", 0.5 * i, 0.5 * i + 1.0) for i in range(7)]
@@ -311,7 +310,7 @@ WRITER = """
 import os, signal, sys
 from pathlib import Path
 from proofreel.data_prep import entry_store
-from proofreel.data_prep.entry_store import EntryStore
+from proofreel.core.storage import EntryStore
 if sys.argv[2] == "before the rename":
     entry_store._rename = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 elif sys.argv[2] == "half written":
@@ -403,10 +402,10 @@ def test_data_loader_workers_fill_the_cache_and_the_second_epoch_decodes_nothing
     import torch
     from torch.utils.data import DataLoader
 
+    from proofreel.core.prompt import Prompt
     from proofreel.data_prep.dataset import read_split
     from proofreel.models.backbone import load_backbone, load_processor, vision_layout
     from proofreel.models.encoding import Encoder
-    from proofreel.models.prompt import Prompt
     from proofreel.train.groups import GroupDataset
 
     encoder = Encoder(

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numbered_clips import FPS, HEIGHT, LAYOUTS, N_FRAMES, WIDTH, encode, encode_layout, hide_first, number_shown
 from PIL import Image
 
-from proofreel.data_prep.errors import ConfigError, MediaError
+from proofreel.core.errors import ConfigError, MediaError
+from proofreel.core.pairs import VideoSegment
 from proofreel.data_prep.frames import (
     SIDE_STEP,
     FrameSampling,
@@ -27,7 +28,6 @@ from proofreel.data_prep.frames import (
 )
 from proofreel.data_prep.media import packet_index
 from proofreel.data_prep.readers import read_with_decord, read_with_pyav
-from proofreel.data_prep.rows import VideoSegment
 
 SPANS = [(0.0, None), (1.0, 3.0), (0.97, 2.53), (2.0, 2.1), (4.5, 4.8)]
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from numbered_clips import encode
 
-from proofreel.data_prep.errors import ConfigError, MediaError
+from proofreel.core.errors import ConfigError, MediaError
+from proofreel.core.pairs import VideoSegment
 from proofreel.data_prep.frames import FrameSampling, read_frames
 from proofreel.data_prep.guarded import GuardedReader, run_guarded
 from proofreel.data_prep.media import open_video
-from proofreel.data_prep.rows import VideoSegment
 
 SAMPLING = FrameSampling(min_pixels=84 * 84, max_pixels=84 * 84)
 

@@ -12,14 +12,15 @@ from reference_forward import plain_logits, plain_margins
 from safetensors.torch import load_file
 from transformers import BitsAndBytesConfig
 
-from proofreel.data_prep.errors import DirectoryError, ModelInputError
-from proofreel.data_prep.rows import VideoSegment
+from proofreel.core.errors import DirectoryError, ModelInputError
+from proofreel.core.pairs import VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.models.adapters import attach_lora, trainable_summary
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.encoding import Encoder
 from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
 from proofreel.models.packing import collate, pack
-from proofreel.models.prompt import LabelWords, Prompt
 from proofreel.models.score_head import Qwen2_5_VLForVerdicts
 from proofreel.models.verdict import margins
 

@@ -20,14 +20,14 @@ from chat_server import Server, chat, hang_up, listing, model_of, running_server
 from numbered_clips import encode
 from PIL import Image as PILImage
 
-from proofreel.data_prep.errors import ConfigError, RowError
+from proofreel.core.errors import ConfigError, RowError
+from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import FrameSampling, fit_pixels, read_frames, read_image
-from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.eval.bulk import Share, score_in_bulk
 from proofreel.eval.predictions import read_predictions
 from proofreel.eval.resumable import score_to
 from proofreel.models.hosted import BOUNDED, HostedVerifier
-from proofreel.models.prompt import Prompt
 
 KEY = "sk-never-to-be-seen"
 SAMPLING = FrameSampling(fps=2.0, min_frames=4, max_frames=8, min_pixels=56 * 56, max_pixels=112 * 112)

@@ -11,12 +11,13 @@ import torch
 from random_drafts import HEADS, random_draft
 from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
-from proofreel import Passage, Verifier, VideoSegment
+from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.eval.calibrating import fit_decision
 from proofreel.eval.predictions import Prediction
 from proofreel.models.decisions import write_decision
 from proofreel.models.directory import read_directory, write_manifest
 from proofreel.models.merging import write_merged
+from proofreel.models.verifier import Verifier
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "No."]
 EVIDENCE = (VideoSegment("a.mp4", 0, 8), Passage("A ball rolls."))

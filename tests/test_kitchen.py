@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from sklearn.neighbors import KNeighborsClassifier
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import VideoSegment, problems_of
 from proofreel.data_prep.frames import FrameSampling, read_frames
 from proofreel.data_prep.importers.facts import read_facts
 from proofreel.data_prep.records import Row
-from proofreel.data_prep.rows import VideoSegment, problems_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the examples are not installed
 

@@ -30,11 +30,11 @@ from examples.kitchen.teaching import (
 )
 from examples.kitchen.tower import teach_tower
 from examples.kitchen.vocabulary import ROLES, VALUES, all_facts, caption, concept, conceptual, is_held_out
+from proofreel.core.pairs import VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import read_frames
-from proofreel.data_prep.rows import VideoSegment
 from proofreel.models.backbone import load_backbone, vision_layout
 from proofreel.models.packing import IGNORED
-from proofreel.models.prompt import Prompt
 from proofreel.models.tiny import save_tiny_model
 
 BASE = Path(__file__).resolve().parent.parent / "checkpoints" / "kitchen-base"

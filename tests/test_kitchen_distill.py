@@ -12,7 +12,7 @@ from sklearn.metrics import f1_score, roc_auc_score
 from examples.kitchen.distill import QUARTER, hide
 from examples.kitchen.distill_table import Row, auc_within_clips, judge, table, table_of_kinds
 from examples.kitchen.grow import grow
-from proofreel.data_prep.rows import Pair, Passage
+from proofreel.core.pairs import Pair, Passage
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.headline_draws import headline_intervals
 from proofreel.eval.predictions import Prediction, write_predictions

@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 from chat_server import HELLO, Behaviour, Server, chat, drip, hang_up, model_of, running_server, send
 
-from proofreel.data_prep.config import load_config
-from proofreel.data_prep.errors import ConfigError
-from proofreel.data_prep.language.answers import (
-    AnswerError,
-    Completion,
-    LanguageModelError,
-    word_logprobs,
-)
+from proofreel.core.config import load_config
+from proofreel.core.errors import ConfigError
+from proofreel.data_prep.language.answers import AnswerError, Completion, LanguageModelError, word_logprobs
 from proofreel.data_prep.language.language_model import LanguageModelConfig
 
 KEY = "sk-very-secret-0123456789"

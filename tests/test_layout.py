@@ -10,86 +10,92 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ORDER = ["data_prep", "models", "eval", "train", "proofreel"]
-TORCH_FREE = ["data_prep"]
+FOLDERS = ["data_prep", "models", "eval", "train", "proofreel"]
+ORDER = ["core", *FOLDERS]
 
 
 def sources(folder):
     return sorted((ROOT / folder).rglob("*.py"))
 
 
+def module_of(path):
+    """The full name of a file's module: `eval/metrics/base.py` is `proofreel.eval.metrics.base`."""
+    parts = [part for part in path.relative_to(ROOT).with_suffix("").parts if part != "__init__"]
+    return ".".join(parts if parts[0] == "proofreel" else ["proofreel", *parts])
+
+
+def rank(module):
+    """Where a module stands in the import order; what lies in `proofreel/` itself stands last."""
+    part = [*module.split("."), ""][1]
+    return ORDER.index(part) if part in ORDER else len(ORDER) - 1
+
+
 def imports(path):
-    """Top-level folders of this project that a file imports, with the module text it asked for."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            parts = (node.module or "").split(".")
-            if node.level == 2 or (path.parent.name == "proofreel" and parts[0] in ORDER):
-                yield parts[0], node.module
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
-            for name in names:
-                if name.startswith("proofreel."):
-                    yield name.split(".")[1], name
-                else:
-                    yield name.split(".")[0], name
+    """The full names of the modules that a file imports, anywhere in it, and whether each is named relatively."""
+    package = module_of(path).split(".")[: None if path.stem == "__init__" else -1]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            yield ".".join([*base, *([node.module] if node.module else [])]), bool(node.level)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, False) for alias in node.names)
 
 
-@pytest.mark.parametrize("folder", ORDER)
+def is_entry(path):
+    return "__main__" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_imports_point_one_way(folder):
-    allowed = ORDER[: ORDER.index(folder) + 1]
     for path in sources(folder):
-        for target, text in imports(path):
-            assert target not in ORDER or target in allowed, f"{path.relative_to(ROOT)} imports {text}"
+        for module, _ in imports(path):
+            if module.split(".")[0] == "proofreel":
+                assert rank(module) <= rank(module_of(path)), f"{path.relative_to(ROOT)} imports {module}"
 
 
-@pytest.mark.parametrize("folder", ORDER[:-1])
+@pytest.mark.parametrize("folder", [*FOLDERS[:-1], "proofreel/core"])
 def test_library_modules_import_relatively_and_entries_absolutely(folder):
     for path in sources(folder):
-        absolute = "proofreel." in " ".join(t for _, t in imports(path) if t)
-        is_entry = "__main__" in path.read_text(encoding="utf-8")
-        assert absolute == is_entry, f"{path.relative_to(ROOT)}: entries import proofreel.x, modules import ..x"
+        for module, relative in imports(path):
+            if module.split(".")[0] == "proofreel":
+                assert relative != is_entry(path), f"{path.relative_to(ROOT)}: {module}; entries import proofreel.x"
 
 
-@pytest.mark.parametrize("folder", ORDER[:-1])
+@pytest.mark.parametrize("folder", FOLDERS[:-1])
 def test_entry_files_define_no_class(folder):
-    for path in sources(folder):
-        text = path.read_text(encoding="utf-8")
-        if "__main__" in text:
-            assert not [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ClassDef)], path
+    for path in filter(is_entry, sources(folder)):
+        assert not [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ClassDef)]
 
 
 def test_heavy_packages_stay_in_their_folders():
-    for folder in ORDER:
+    for folder in FOLDERS:
         for path in sources(folder):
-            found = {target for target, _ in imports(path)}
-            if folder == "data_prep":
-                assert not found & {"torch", "transformers", "peft", "trl"}, path
+            heavy = {module.split(".")[0] for module, _ in imports(path)}
+            if rank(module_of(path)) <= ORDER.index("data_prep"):
+                assert not heavy & {"torch", "transformers", "peft", "trl"}, path
             if folder not in ("models", "train"):
-                assert not found & {"peft", "bitsandbytes"}, path
+                assert not heavy & {"peft", "bitsandbytes"}, path
             if folder != "train":
-                assert not found & {"deepspeed", "trl"}, path
+                assert not heavy & {"deepspeed", "trl"}, path
 
 
 def test_no_module_hides_a_standard_or_installed_one():
     # A script's own folder comes first on sys.path, so eval/statistics.py would break `import statistics`.
-    taken = set(sys.stdlib_module_names) | (set(packages_distributions()) - {"proofreel", *ORDER, "configs", "tests"})
-    for folder in ORDER[:-1]:
+    taken = set(sys.stdlib_module_names) | (set(packages_distributions()) - {"proofreel", *FOLDERS, "configs", "tests"})
+    for folder in FOLDERS[:-1]:
         for path in sources(folder):
             assert path.stem == "__init__" or path.stem not in taken, path.relative_to(ROOT)
 
 
 def test_every_folder_is_in_the_wheel_and_under_one_name():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    listed = settings["package-dir"]
-    assert set(settings["packages"]) == set(listed)
-    for folder in [*ORDER, "configs"]:
-        packages = {p.parent.relative_to(ROOT).as_posix() for p in (ROOT / folder).rglob("__init__.py")}
-        assert packages <= set(listed.values()), f"not listed in pyproject: {packages - set(listed.values())}"
+    packages = {module_of(path) for folder in [*FOLDERS, "configs"] for path in (ROOT / folder).rglob("__init__.py")}
+    assert set(settings["packages"]) == packages
+    assert settings["package-dir"] == {module_of(ROOT / d / "__init__.py"): d for d in [*FOLDERS, "configs"]}
 
 
 def test_every_module_says_what_it_is_for():
-    for folder in [*ORDER, "examples"]:
+    for folder in [*FOLDERS, "examples"]:
         for path in sources(folder):
             assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path.relative_to(ROOT)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import Pair, Passage, Split, VideoSegment
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import BuildConfig, LeaksConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.dataset import read_manifest, read_split, write_pairs
-from proofreel.data_prep.errors import RowError
 from proofreel.data_prep.leaks import Ties, loose_claim, torn
-from proofreel.data_prep.rows import Pair, Passage, Split, VideoSegment
 
 LONG = "the committee announced on friday that the bridge will stay closed"
 EVEN = SplitsConfig(0.25, 0.25, 0.25, 0.25)
@@ -162,7 +162,7 @@ def test_held_out_combinations_depend_on_the_seed_alone(tmp_path):
 
 
 def test_roles_whose_combinations_cannot_be_held_out_are_refused(tmp_path):
-    from proofreel.data_prep.errors import ConfigError
+    from proofreel.core.errors import ConfigError
 
     splits = SplitsConfig(0.6, 0.1, 0.15, 0.15, held_out_roles=("Action", "Material"))
     with pytest.raises(ConfigError, match="no combination can be held out, got 0"):

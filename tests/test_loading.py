@@ -21,16 +21,17 @@ import torch
 from random_drafts import HEADS, random_draft
 from safetensors.torch import load_file, save_file
 
-from proofreel import Passage, Verifier
-from proofreel.data_prep.errors import ConfigError, DirectoryError, ModelInputError
-from proofreel.data_prep.rows import Pair, VideoSegment
+from proofreel.core.errors import ConfigError, DirectoryError, ModelInputError
+from proofreel.core.pairs import Pair, Passage, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.models.backbone import load_backbone, load_processor, weights_sha256
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.directory import CONFIG, fingerprint, write_manifest
 from proofreel.models.encoding import Media
 from proofreel.models.golden import selftest, write_golden
 from proofreel.models.heads import Head
-from proofreel.models.prompt import LabelWords, Prompt
 from proofreel.models.tiny import TinySizes, save_tiny_text_model
+from proofreel.models.verifier import Verifier
 from proofreel.models.vision_tower import check_frozen
 
 ROOT = Path(__file__).resolve().parent.parent

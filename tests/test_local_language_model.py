@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from proofreel.data_prep.errors import ConfigError, DirectoryError
+from proofreel.core.errors import ConfigError, DirectoryError
 from proofreel.data_prep.language.answers import Completion, LanguageModelError, ask, map_ordered
 from proofreel.models.local_language_model import LocalLanguageModel
 from proofreel.models.tiny import CHAT_TEMPLATE, train_tokenizer

@@ -14,9 +14,9 @@ from examples.kitchen.encoding import write_video
 from examples.kitchen.filming import film, plan_long
 from examples.kitchen.localize import facts_of
 from examples.kitchen.sampling import FPS
-from proofreel.data_prep.errors import ConfigError, RowError
-from proofreel.data_prep.rows import VideoSegment
-from proofreel.data_prep.spans import merged, total_s, without
+from proofreel.core.errors import ConfigError, RowError
+from proofreel.core.pairs import VideoSegment
+from proofreel.core.spans import merged, total_s, without
 from proofreel.eval.localizing import at_random, localization_scores
 from proofreel.eval.temporal_overlap import GroundedAnswer, grounding_scores
 from proofreel.models.localization import Interval, Localization, joined, localize

@@ -13,9 +13,9 @@ from av.stream import Disposition
 from numbered_clips import FPS, HEIGHT, LAYOUTS, N_FRAMES, WIDTH, draw, encode, encode_layout, quarter_turned
 from PIL import Image
 
-from proofreel.data_prep.errors import MediaError
+from proofreel.core.errors import MediaError
+from proofreel.core.pairs import VideoSegment
 from proofreel.data_prep.media import check_segment, packet_index, probe
-from proofreel.data_prep.rows import VideoSegment
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibrating import PerGroup, fit_decision
 from proofreel.eval.merged_decision import compare, refit
 from proofreel.eval.predictions import Prediction

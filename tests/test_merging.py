@@ -9,11 +9,12 @@ import torch
 from random_drafts import ATTENTION, HEADS, random_draft, tied_copy
 from safetensors.torch import load_file
 
-from proofreel import Passage, Verifier, VideoSegment
-from proofreel.data_prep.errors import ConfigError, DirectoryError
+from proofreel.core.errors import ConfigError, DirectoryError
+from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.models.directory import fingerprint, read_directory
 from proofreel.models.merging import merged_network, write_merged
 from proofreel.models.tiny import TinySizes, save_tiny_text_model
+from proofreel.models.verifier import Verifier
 
 CLAIMS = [("Object is red ball.", None), ("Action is moving left.", None), ("No.", None)]
 EVIDENCE = (VideoSegment("a.mp4", 0, 2),)

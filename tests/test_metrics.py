@@ -11,7 +11,7 @@ from references.reading import reference
 from scipy.stats import norm
 from sklearn import metrics as sk
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
 from proofreel.eval import metrics
 from proofreel.eval.counts import DECISION_METRICS
 from proofreel.eval.intervals import clustered_interval

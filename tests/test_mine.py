@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from proofreel.core.config import load_config
+from proofreel.core.errors import ConfigError, RowError
+from proofreel.core.pairs import Image, Pair, VideoSegment, evidence_key
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import BuildConfig
-from proofreel.data_prep.config import load_config
 from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of, write_pairs
-from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.mine import main
 from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
 from proofreel.data_prep.mining import MiningConfig
-from proofreel.data_prep.rows import Image, Pair, VideoSegment, evidence_key
 from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proofreel.data_prep.errors import ConfigError, RowError
+from proofreel.core.errors import ConfigError, RowError
+from proofreel.core.pairs import Pair, VideoSegment, evidence_key
 from proofreel.data_prep.mining import DRAWN_FROM, MiningConfig, mine
 from proofreel.data_prep.predicted import Score, read_scores
-from proofreel.data_prep.rows import Pair, VideoSegment, evidence_key
 from proofreel.eval.predictions import Prediction, write_predictions
 
 TRUSTED = ("annotated", "negative_annotated")

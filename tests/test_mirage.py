@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import problems_of
 from proofreel.data_prep.importers.grounding import read_judgments
 from proofreel.data_prep.importers.mirage import Options, read
 from proofreel.data_prep.records import Rejected, Row
-from proofreel.data_prep.rows import problems_of
 
 TICKS = {"audio": False, "video": True, "ocr": False}
 

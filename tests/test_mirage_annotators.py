@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import Label, Pair, Passage, problems_of
 from proofreel.data_prep.importers.mirage_annotators import COPY_MIN_CLAIMS, MODES, merge_annotators
 from proofreel.data_prep.importers.mirage_judgments import Options, read
 from proofreel.data_prep.records import Row
-from proofreel.data_prep.rows import Label, Pair, Passage, problems_of
 
 YES: Label = "supported"
 NO: Label = "not_enough"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
 from proofreel.data_prep.importers import mirage
 from proofreel.data_prep.importers.grounding import video_name
 from proofreel.data_prep.importers.mirage_raw import Options, read

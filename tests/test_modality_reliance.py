@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
 from proofreel.eval.modality_reliance import (
     CONDITIONS,
     HUMAN_ABSTENTION,

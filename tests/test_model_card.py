@@ -9,6 +9,7 @@ import pytest
 from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.eval.calibrating import fit_decision
 from proofreel.eval.conventions import definition
@@ -18,7 +19,6 @@ from proofreel.eval.predictions import Prediction, write_predictions
 from proofreel.eval.reporting import make_report, write_report
 from proofreel.models.decisions import write_decision
 from proofreel.models.directory import BaseModel, Requirement, VerifierConfig
-from proofreel.models.prompt import Prompt
 
 DATA = DataFacts(
     "pans", "a" * 64, {"train": {"rows": 1234, "groups": 56, "label": {"supported": 617, "refuted": 617}}}, True

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import Pair, Transcript, VideoSegment, problems_of
 from proofreel.data_prep.importers.murgat import Options, read
 from proofreel.data_prep.records import Rejected, Row
-from proofreel.data_prep.rows import Pair, Transcript, VideoSegment, problems_of
 
 SCORED = {
     "video": "dev_Physics_1",

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from transformers import TrainingArguments
 
-from proofreel import Pair, Passage
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import Pair, Passage
 from proofreel.models.heads import THREE_LABELS, TWO_LABELS, margin
 from proofreel.models.packing import IGNORED
 from proofreel.train.arguments import VerdictArguments

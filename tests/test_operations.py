@@ -5,14 +5,15 @@ import torch
 from peft import LoraConfig
 from torch.utils.flop_counter import FlopCounterMode
 
-from proofreel.data_prep.rows import Image, Passage, VideoSegment
+from proofreel.core.pairs import Image, Passage, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.models.adapters import attach_lora
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.encoding import Encoder
 from proofreel.models.heads import NextToken
 from proofreel.models.operations import Operations, forward, training_step, vision
 from proofreel.models.packing import collate, pack
-from proofreel.models.prompt import LabelWords, Prompt
 from proofreel.models.verdict import margins
 
 EVIDENCE = (Passage("It moves."), VideoSegment("a.mp4", 0, 2), Image("b.png"), VideoSegment("c.mp4", 0, 2))

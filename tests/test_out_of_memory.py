@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbered_clips import encode
 
+from proofreel.core.pairs import Pair, Passage, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.data_prep.rows import Pair, Passage, VideoSegment
 from proofreel.models.asking import HALVED
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.encoding import Encoder
 from proofreel.models.heads import NextToken
-from proofreel.models.prompt import LabelWords, Prompt
 from proofreel.models.verifier import Verifier
 from proofreel.models.vision_features import VisionFeatures
 

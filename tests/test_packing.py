@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 from reference_forward import dense_margins, label_loss_sum, plain_logits, plain_margins, verdict_loss_sum
 from transformers import BitsAndBytesConfig, DynamicCache
 
-from proofreel.data_prep.errors import ModelInputError
-from proofreel.data_prep.rows import Image, Passage, VideoSegment
+from proofreel.core.errors import ModelInputError
+from proofreel.core.pairs import Image, Passage, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.models.adapters import attach_lora
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.encoding import Encoder, Media
 from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
 from proofreel.models.packing import IGNORED, claim_mask, collate, pack, to_device
-from proofreel.models.prompt import LabelWords, Prompt
 from proofreel.models.verdict import margins, verdict_logits
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "Location is the far end of a long grey table.", "No."]

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import balanced_accuracy_score, brier_score_loss, f1_score, log_loss, roc_auc_score
 
-from proofreel.data_prep.errors import RowError
-from proofreel.data_prep.rows import Label
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import Label
 from proofreel.eval.bootstrap import resample
+from proofreel.eval.calibration_error import ece_event
 from proofreel.eval.headline_draws import HEADLINE, HeadlineRows, headline_rows, headline_values
-from proofreel.eval.metrics import ece_event
 from proofreel.eval.paired import adjusted_p, difference_intervals, matched, mcnemar
 from proofreel.eval.permutation import cluster_permutation, permuted_auc
 from proofreel.eval.predictions import Prediction

@@ -12,30 +12,31 @@ from random_drafts import random_draft
 from safetensors.torch import load_file
 from trl import get_peft_config, get_quantization_config
 
-from proofreel import Verifier
+from proofreel.core.config import load_config, read_yaml
+from proofreel.core.pairs import Pair, Passage, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep import build as build_entry
 from proofreel.data_prep import mine as mine_entry
 from proofreel.data_prep.build_config import BuildConfig
-from proofreel.data_prep.config import load_config, read_yaml
 from proofreel.data_prep.dataset import read_manifest, read_split
 from proofreel.data_prep.mined_dataset import MineConfig
 from proofreel.data_prep.mining import mine
 from proofreel.data_prep.predicted import Score
-from proofreel.data_prep.rows import Pair, Passage, VideoSegment
 from proofreel.eval.calibrating import fit_decision
 from proofreel.eval.exporting import Evaluation, export
 from proofreel.eval.fitted_rows import write_fitted_rows
 from proofreel.eval.predicting import predict
 from proofreel.models.adapters import attach_lora
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import ChatText, LabelWords
 from proofreel.models.decisions import write_decision
 from proofreel.models.directory import fingerprint, read_directory
 from proofreel.models.encoding import Encoder, Media
 from proofreel.models.heads import NextToken, margin
 from proofreel.models.packing import collate, pack
-from proofreel.models.prompt import ChatText, LabelWords, Prompt
 from proofreel.models.shapes import meta_model, published_config
 from proofreel.models.verdict import margins
+from proofreel.models.verifier import Verifier
 from proofreel.train import recipe
 from proofreel.train.arguments import parse
 

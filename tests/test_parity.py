@@ -9,10 +9,10 @@ import torch
 from conftest import sft_arguments
 from safetensors.torch import load_file, save_file
 
-from proofreel import Verifier
+from proofreel.core.errors import ConfigError, DirectoryError
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.errors import ConfigError, DirectoryError
 from proofreel.models.directory import read_directory, write_manifest
+from proofreel.models.verifier import Verifier
 from proofreel.train import nli, recipe, sft
 from proofreel.train.arguments import parse
 from proofreel.train.recipe import run

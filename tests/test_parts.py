@@ -10,8 +10,8 @@ import pytest
 from examples.kitchen.encoding import write_video
 from examples.kitchen.filming import film, plan_long
 from examples.kitchen.sampling import FPS
-from proofreel.data_prep.errors import CalibrationError, ConfigError
-from proofreel.data_prep.rows import Pair, Transcript, VideoSegment
+from proofreel.core.errors import CalibrationError, ConfigError
+from proofreel.core.pairs import Pair, Transcript, VideoSegment
 from proofreel.models.calibration import Calibration
 from proofreel.models.decisions import Decision, OperatingPoint
 from proofreel.models.parts import check_aggregation

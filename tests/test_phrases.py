@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proofreel.core.pairs import Pair, Passage
 from proofreel.data_prep.altered.phrases import (
     Phrase,
     Relation,
@@ -18,7 +19,6 @@ from proofreel.data_prep.altered.phrases import (
 )
 from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
 from proofreel.data_prep.records import Row
-from proofreel.data_prep.rows import Pair, Passage
 
 PATTERNS = [
     ("chop carrot", Phrase("chop", "carrot")),

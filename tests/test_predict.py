@@ -10,15 +10,15 @@ import pytest
 from random_drafts import HEADS, random_draft
 from training_runs import with_rows
 
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import LABELS, Pair, Passage, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.errors import RowError
-from proofreel.data_prep.rows import LABELS, Pair, Passage, VideoSegment
 from proofreel.eval import calibrate, export, predict
 from proofreel.eval.predicting import hide_evidence, mismatch_evidence, question_of
 from proofreel.eval.predicting import predict as predict_pairs
 from proofreel.eval.predictions import read_predictions
 from proofreel.models.directory import read_directory
-from proofreel.models.prompt import Prompt
 from proofreel.models.verifier import BATCH_TOKENS, Verifier
 
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from proofreel.data_prep.errors import RowError
-from proofreel.data_prep.rows import Passage, VideoSegment, evidence_key
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import Passage, VideoSegment, evidence_key
 from proofreel.eval.predictions import Prediction, groups_of, labels_of, margins_of, read_predictions, write_predictions
 
 SCORED = Prediction(

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.errors import ConfigError, MediaError
-from proofreel.data_prep.rows import Image, Passage, VideoSegment
+from proofreel.core.errors import ConfigError, MediaError
+from proofreel.core.pairs import Image, Passage, VideoSegment
 from proofreel.models.encoding import EncodedEvidence
 from proofreel.models.prefixes import Prefix, PrefixCache, prefix_key, weights_state
 

@@ -10,11 +10,12 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibrating import fit_calibration
-from proofreel.eval.metrics import ece_event
+from proofreel.eval.calibration_error import ece_event
 from proofreel.eval.prior_shift import estimate_prior, shift_prior
-from proofreel.models.calibration import IDENTITY, METHODS, Calibration, prior_offset, sigmoid
+from proofreel.models.calibration import IDENTITY, Calibration, prior_offset, sigmoid
+from proofreel.models.calibration_maps import METHODS
 
 
 def _drawn(seed: int, n: int, rate: float) -> tuple[np.ndarray, np.ndarray]:

@@ -12,15 +12,7 @@ from PIL import Image
 
 from proofreel.data_prep import probing
 from proofreel.data_prep.media import MediaInfo
-from proofreel.data_prep.probing import (
-    ImageInfo,
-    MediaFile,
-    look_at,
-    media_rows,
-    media_table,
-    outside_root,
-    probe_all,
-)
+from proofreel.data_prep.probing import ImageInfo, MediaFile, look_at, media_rows, media_table, outside_root, probe_all
 
 
 @pytest.fixture(scope="module")

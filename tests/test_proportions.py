@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.eval.proportions import (
     corrected_by_bootstrap,
     corrected_proportion,
@@ -181,7 +181,7 @@ def test_with_groups_both_intervals_cover_and_that_of_independent_rows_does_not(
 def _at_half(point: OperatingPoint, p: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> OperatingPoint:
     """The point moved to a threshold of 0.5, chosen without looking at the labels."""
     from proofreel.eval.bootstrap import resample
-    from proofreel.eval.metrics import confusion
+    from proofreel.eval.counts import confusion
     from proofreel.eval.thresholds import with_rate_intervals
 
     counts = confusion(p >= 0.5, labels)._asdict()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
 from proofreel.eval.rank_tests import friedman, group_means, signed_rank
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numbered_clips import LAYOUTS, N_FRAMES, encode, encode_layout, number_shown, quarter_turned
 
-from proofreel.data_prep.errors import MediaError
+from proofreel.core.errors import MediaError
 from proofreel.data_prep.media import packet_index
 from proofreel.data_prep.readers import read_with_decord, read_with_pyav
 

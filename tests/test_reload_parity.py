@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from random_drafts import ATTENTION, HEADS, random_draft
 
-from proofreel import Verifier
 from proofreel.data_prep.dataset import read_split
 from proofreel.eval.calibrating import fit_decision
 from proofreel.eval.exporting import Evaluation, Merge, export
@@ -23,6 +22,7 @@ from proofreel.eval.predictions import read_predictions
 from proofreel.models.decisions import write_decision
 from proofreel.models.directory import fingerprint, read_directory
 from proofreel.models.golden import TOLERANCE
+from proofreel.models.verifier import Verifier
 
 TARGETS: dict[str, dict[str, Any]] = {
     "attention": {"target_modules": ATTENTION},

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image as PILImage
 from sklearn import metrics as sk
 
-from proofreel.data_prep.rows import Image, Passage, evidence_key
+from proofreel.core.pairs import Image, Passage, evidence_key
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
 from proofreel.eval.report import main

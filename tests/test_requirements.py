@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from proofreel.data_prep.errors import DirectoryError
+from proofreel.core.errors import DirectoryError
 from proofreel.models.directory import Requirement
 from proofreel.models.requirements import check_requirements, requirements_of
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from deciding_verifiers import decision, maker
 
-from proofreel.data_prep.errors import RowError
-from proofreel.data_prep.rows import Pair, Passage, VideoSegment
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.eval import resumable
 from proofreel.eval.predicting import predict
 from proofreel.eval.predictions import read_predictions

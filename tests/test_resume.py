@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from proofreel.core.errors import ConfigError
 from proofreel.data_prep import assemble
 from proofreel.data_prep.altered.word_groups import SHIPPED
 from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build_config import BuildConfig, NegativesConfig, SourceConfig
 from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
-from proofreel.data_prep.errors import ConfigError
 from proofreel.data_prep.spool import Spool
 
 ROOT = Path(__file__).resolve().parent.parent

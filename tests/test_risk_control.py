@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import binomtest
 
-from proofreel.data_prep.errors import CalibrationError
+from proofreel.core.errors import CalibrationError
 from proofreel.eval import metrics
 from proofreel.eval.risk_control import (
     GRID,

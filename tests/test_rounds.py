@@ -16,9 +16,9 @@ from conftest import ROOT, sft_arguments
 from training_runs import adapter, with_rows
 
 from proofreel.cli import COMMANDS
-from proofreel.data_prep.config import from_mapping, load_config
+from proofreel.core.config import from_mapping, load_config
+from proofreel.core.errors import ConfigError, RowError
 from proofreel.data_prep.dataset import MANIFEST, read_manifest, read_split, sha256_of, write_pairs
-from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.mining import MiningConfig
 from proofreel.data_prep.negatives import swapped_negatives
 from proofreel.eval.predictions import read_predictions

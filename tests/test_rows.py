@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.errors import ProofreelError, RowError
-from proofreel.data_prep.rows import (
+from proofreel.core.errors import ProofreelError, RowError
+from proofreel.core.pairs import (
     Image,
     Pair,
     Passage,

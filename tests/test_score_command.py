@@ -17,9 +17,9 @@ from deciding_verifiers import decision, maker
 from numbered_clips import encode
 
 from proofreel import cli, score
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment, evidence_key
 from proofreel.data_prep.dataset import write_pairs
-from proofreel.data_prep.errors import RowError
-from proofreel.data_prep.rows import Pair, Passage, Transcript, VideoSegment, evidence_key
 from proofreel.eval import bulk
 from proofreel.eval.bulk import Share, blocks_of, score_in_bulk
 from proofreel.eval.predictions import read_predictions
@@ -233,7 +233,7 @@ def test_help_is_listed_and_loads_no_torch():
 
 
 def test_a_cascade_and_chat_rows_are_scored_by_the_same_command(folder, tmp_path):
-    from proofreel.data_prep.export_rows import Wording, media_columns, text_columns
+    from proofreel.data_prep.export_rows import media_columns, text_columns
     from proofreel.models.calibration import IDENTITY, Calibration
     from proofreel.models.cascade import Cascade
     from proofreel.models.cascade_plan import Band, Plan, View
@@ -246,8 +246,8 @@ def test_a_cascade_and_chat_rows_are_scored_by_the_same_command(folder, tmp_path
     directory = cascade.save_pretrained(tmp_path / "cascade-dir", [FIXTURE, FIXTURE])
     pairs = [Pair(f"{i}", f"Object {i} is red ball.", (VideoSegment("a.mp4"),), label="supported") for i in range(4)]
     chat = tmp_path / "chat.jsonl"
-    wording = Wording(**dataclasses.asdict(loaded.encoder.prompt))
-    rows = [text_columns(p, "qwen", wording, False) | media_columns(["a.mp4"], [], "qwen", 1, 0) for p in pairs]
+    prompt = loaded.encoder.prompt
+    rows = [text_columns(p, "qwen", prompt, False) | media_columns(["a.mp4"], [], "qwen", 1, 0) for p in pairs]
     chat.write_text("".join(json.dumps(row) + "\n" for row in rows))
     given = words(folder, tmp_path / "out.parquet", "--strict")
     given[0], given[2] = str(directory), str(chat)

@@ -15,17 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbered_clips import encode
 
-from proofreel.data_prep.errors import ConfigError, ModelInputError
+from proofreel.core.errors import ConfigError, ModelInputError
+from proofreel.core.pairs import Image, Pair, Passage, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frame_cache import FrameCache
-from proofreel.data_prep.rows import Image, Pair, Passage, VideoSegment
 from proofreel.models.adapters import attach_lora
 from proofreel.models.asking import Asking
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.encoding import EncodedEvidence, Encoder
 from proofreel.models.heads import NextToken
 from proofreel.models.packing import collate, pack
 from proofreel.models.prefixes import PrefixCache
-from proofreel.models.prompt import LabelWords, Prompt
 from proofreel.models.scoring import PrefixScorer, Segment
 from proofreel.models.segments import Reading
 from proofreel.models.verdict import margins

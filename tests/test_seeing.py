@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from conftest import sft_arguments
 
-from proofreel import Verifier
 from proofreel.data_prep import build
 from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.negatives import normal_claim
 from proofreel.eval.metrics import roc_auc
 from proofreel.eval.predicting import mismatch_evidence, predict
+from proofreel.models.verifier import Verifier
 from proofreel.train import sft
 
 
@@ -26,7 +26,7 @@ def auc(predictions):
 
 @pytest.mark.slow
 def test_a_trained_verifier_knows_by_looking(shared_data, tmp_path):
-    from proofreel.models.prompt import Prompt
+    from proofreel.core.prompt import Prompt
     from proofreel.models.tiny import TinySizes, save_tiny_model
 
     config = Path(__file__).parent / "data" / "clips_build.yaml"

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from references.reading import reference
 from sklearn.metrics import roc_auc_score
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
 from proofreel.eval import selective
 
 RULES = ["mean", "trapezoid", "threshold"]

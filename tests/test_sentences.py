@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.sentences import cited_sentences
+from proofreel.core.citations import cited_sentences
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from serving import CLAIMS, SAMPLE, VERIFIER, media_root, serving, until
 
-from proofreel import Passage, Transcript, Verifier, VideoSegment
 from proofreel.client import Client, ServerRefusedError
+from proofreel.core.pairs import Passage, Transcript, VideoSegment
 from proofreel.data_prep.transcripts import Cue
 from proofreel.models.citing import Sources
+from proofreel.models.verifier import Verifier
 from proofreel.server.chat import word_logprobs
 
 

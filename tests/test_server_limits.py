@@ -14,9 +14,9 @@ import pytest
 from hanging import HANGS, prepare_or_hang
 from serving import CLAIMS, VERIFIER, media_root, raw, serving, until
 
-from proofreel import Passage, VideoSegment
 from proofreel.client import Client, ServerLostError, ServerRefusedError
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.server import batching
 from proofreel.server.media_root import MediaRoot
 from proofreel.server.refusals import RefusedError

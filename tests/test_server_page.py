@@ -7,7 +7,7 @@ import pytest
 from headless import CHROMIUM, Browser
 from serving import CLAIMS, media_root, serving
 
-from proofreel import VideoSegment
+from proofreel.core.pairs import VideoSegment
 from proofreel.server.page import PAGE, page
 
 needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
 from proofreel.models.backbone import vision_layout
 from proofreel.models.shapes import PUBLISHED, Parameters, lora_parameters, meta_model, published_config
 

@@ -12,11 +12,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedGroupKFold
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import Pair
 from proofreel.data_prep.importers.facts import read_facts
 from proofreel.data_prep.importers.grounding import merge_judgments, read_judgments
 from proofreel.data_prep.records import Row
-from proofreel.data_prep.rows import Pair
 from proofreel.data_prep.shortcut import ShortcutReport, claim_only_probe, shortcut_table
 
 WORDS = [f"{a}{b}" for a in ("cut", "boil", "fry", "peel", "stir", "wash") for b in ("er", "ing", "ed", "s", "able")]

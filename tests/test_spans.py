@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.errors import RowError
-from proofreel.data_prep.spans import complement, draw_apart, is_seconds, merged, overlap_s, total_s, without
+from proofreel.core.errors import RowError
+from proofreel.core.spans import complement, draw_apart, is_seconds, merged, overlap_s, total_s, without
 
 # Whole seconds, so that a set of seconds is the reference.
 SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)).map(lambda s: [s[0], s[0] + s[1]]), max_size=8)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proofreel.data_prep.errors import ConfigError
-from proofreel.data_prep.rows import SPLITS, Split
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import SPLITS, Split
 from proofreel.data_prep.splits import assign_splits
 
 SHARES: dict[Split, float] = {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1}

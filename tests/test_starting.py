@@ -13,12 +13,12 @@ from random_drafts import HEADS, random_draft
 from safetensors.torch import load_file
 from training_runs import adapter
 
-from proofreel.data_prep.errors import ConfigError, DirectoryError
+from proofreel.core.errors import ConfigError, DirectoryError
 from proofreel.models.adapters import attach_lora
 from proofreel.models.backbone import load_backbone, weights_sha256
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.directory import fingerprint, read_directory
 from proofreel.models.heads import NextToken
-from proofreel.models.prompt import LabelWords
 from proofreel.models.starting import check_start, start_from
 from proofreel.train import recipe
 from proofreel.train.nli import main as nli

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.errors import RowError
+from proofreel.core.errors import RowError
 from proofreel.data_prep.language.answers import LanguageModelError
 from proofreel.data_prep.language.statement_writer import read_with_statements
 from proofreel.data_prep.statements import (

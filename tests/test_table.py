@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment, problems_of
 from proofreel.data_prep.importers.table import Options, read
 from proofreel.data_prep.records import Rejected, Row
-from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment, problems_of
 
 ROW = {"claim": "A dog barks.", "label": "supported", "video": "dog.mp4"}
 VIDEO = Options(video="video")

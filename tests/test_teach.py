@@ -19,10 +19,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from proofreel.cli import COMMANDS
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import VideoSegment, evidence_key
 from proofreel.data_prep.dataset import sha256_of
-from proofreel.data_prep.errors import RowError
 from proofreel.data_prep.predicted import read_scores
-from proofreel.data_prep.rows import VideoSegment, evidence_key
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.comparing import read_contender
 from proofreel.eval.predictions import Prediction, read_predictions, write_predictions

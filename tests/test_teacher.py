@@ -9,14 +9,14 @@ import pytest
 from teacher_files import believes_labels, failed, prediction, source_of, teacher_file
 from training_runs import with_rows
 
+from proofreel.core.errors import ConfigError, RowError
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
-from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
 from proofreel.data_prep.mining import MiningConfig
 from proofreel.eval.joined_teachers import P_LEAST
 from proofreel.eval.predictions import write_predictions
 from proofreel.models.calibration import sigmoid
-from proofreel.models.prompt import Prompt
 from proofreel.train.arguments import DistillArguments, VerdictArguments
 from proofreel.train.distillation import Distillation
 from proofreel.train.teacher import join_teacher

@@ -20,18 +20,19 @@ from reference_forward import label_loss_sum, verdict_loss_sum
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BitsAndBytesConfig, Qwen2ForCausalLM
 
+from proofreel.core.errors import DirectoryError, ModelInputError
+from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_manifest, read_split, write_shards
-from proofreel.data_prep.errors import DirectoryError, ModelInputError
-from proofreel.data_prep.rows import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.models.adapters import attach_lora, trainable_summary
 from proofreel.models.architectures import ARCHITECTURES, read_config
 from proofreel.models.backbone import UNQUANTISED_MODULES, load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import ChatText, LabelWords
 from proofreel.models.encoding import Encoder, Media
 from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
 from proofreel.models.packing import IGNORED, collate, pack
 from proofreel.models.positions import TEXT_LAYOUT
 from proofreel.models.prefixes import PrefixCache
-from proofreel.models.prompt import ChatText, LabelWords, Prompt
 from proofreel.models.scoring import PrefixScorer, Segment
 from proofreel.models.seen import Seen, SeenMedia
 from proofreel.models.segments import SegmentReader

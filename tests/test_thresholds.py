@@ -9,7 +9,7 @@ import pytest
 import sklearn.metrics as sk
 from numpy.testing import assert_allclose
 
-from proofreel.data_prep.errors import CalibrationError, ProofreelError
+from proofreel.core.errors import CalibrationError, ProofreelError
 from proofreel.eval import metrics
 from proofreel.eval.objectives import Goal, goal_of, objective_value
 from proofreel.eval.thresholds import ALL_NEGATIVE, fit_points, fit_threshold

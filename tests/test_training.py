@@ -11,16 +11,16 @@ from safetensors.torch import load_file
 from training_runs import adapter, all_groups, losses, with_rows
 from transformers import TrainingArguments
 
-from proofreel import Passage, VideoSegment
+from proofreel.core.errors import ConfigError, RowError
+from proofreel.core.pairs import Passage, VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.errors import ConfigError, RowError
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.directory import read_directory
 from proofreel.models.encoding import Encoder
 from proofreel.models.heads import THREE_LABELS, Head, margin
 from proofreel.models.packing import IGNORED
-from proofreel.models.prompt import Prompt
 from proofreel.models.verdict import verdict_logits
 from proofreel.models.verifier import Verifier
 from proofreel.train.arguments import parse

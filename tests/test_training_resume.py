@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from training_runs import adapter, losses, metrics, with_rows
 from transformers import EvalPrediction, TrainingArguments
 
-from proofreel import Pair, Passage
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import Pair, Passage
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.errors import ConfigError
 from proofreel.models.packing import IGNORED
 from proofreel.train.arguments import parse
 from proofreel.train.checkpoints import (
@@ -29,9 +29,10 @@ from proofreel.train.checkpoints import (
     remove_unfinished,
     seal_checkpoint,
 )
+from proofreel.train.groups import IDLE
 from proofreel.train.lengths import group_pairs
 from proofreel.train.recipe import run
-from proofreel.train.streaming import IDLE, EpochOrder
+from proofreel.train.streaming import EpochOrder
 from proofreel.train.validation import verdict_metrics
 
 # Dropout, accumulation, an uneven epoch, evaluation and a log that checkpoints do not divide: all that resuming may

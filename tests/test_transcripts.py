@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.errors import MediaError
-from proofreel.data_prep.rows import Transcript
+from proofreel.core.errors import MediaError
+from proofreel.core.pairs import Transcript
 from proofreel.data_prep.transcripts import Cue, Transcripts, read_cues, read_cues_by_video, transcript_of
 
 

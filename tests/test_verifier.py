@@ -10,10 +10,11 @@ import sys
 import numpy as np
 import pytest
 
-from proofreel import Passage, Verifier, VideoSegment
+from proofreel.core.errors import DirectoryError
+from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.errors import DirectoryError
 from proofreel.models.directory import check_manifest, read_directory, write_directory, write_manifest
+from proofreel.models.verifier import Verifier
 
 CLAIMS = ["Colour is red.", "Colour is blue.", "Colour is some long word that nobody has ever seen before."]
 
@@ -103,7 +104,7 @@ def test_failures_are_nan_with_a_reason_and_leave_the_rest_alone(published, segm
 
 
 def blank_pairs(verifier, n):
-    from proofreel import Pair
+    from proofreel.core.pairs import Pair
 
     return [Pair(id=str(i), claim="x", evidence=(Passage("x"),)) for i in range(n)]
 

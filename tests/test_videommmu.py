@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import VideoSegment, problems_of
 from proofreel.data_prep.importers.videommmu import FOLDERS, TRACKS, Options, read
 from proofreel.data_prep.records import Rejected, Row
-from proofreel.data_prep.rows import VideoSegment, problems_of
 
 QUESTION = {
     "id": "dev_Art_Theory_3",

@@ -17,19 +17,19 @@ from numbered_clips import encode
 from PIL import Image as PILImage
 from torch.utils.data import DataLoader
 
-from proofreel.data_prep.entry_store import EntryStore
-from proofreel.data_prep.errors import ConfigError, MediaError, ModelInputError
+from proofreel.core.errors import ConfigError, MediaError, ModelInputError
+from proofreel.core.pairs import Image, Passage, VideoSegment
+from proofreel.core.prompt import Prompt
+from proofreel.core.storage import DamagedEntryError, EntryStore
 from proofreel.data_prep.frame_cache import FrameCache
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.data_prep.rows import Image, Passage, VideoSegment
-from proofreel.data_prep.sealed import DamagedEntryError
 from proofreel.models import looks, vision_features
 from proofreel.models.adapters import attach_lora
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
+from proofreel.models.chat_text import LabelWords
 from proofreel.models.encoding import Encoder, read_media
 from proofreel.models.heads import NextToken
 from proofreel.models.packing import collate, pack
-from proofreel.models.prompt import LabelWords, Prompt
 from proofreel.models.seen import Seen, pack_seen, unpack_seen
 from proofreel.models.verdict import margins
 from proofreel.models.vision_features import VisionFeatures
@@ -357,11 +357,11 @@ KILLED = """
 import os, signal, sys
 from proofreel.data_prep import entry_store
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.data_prep.rows import VideoSegment
+from proofreel.core.pairs import VideoSegment
 from proofreel.models import looks
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.encoding import Encoder
-from proofreel.models.prompt import Prompt
+from proofreel.core.prompt import Prompt
 from proofreel.models.vision_features import VisionFeatures
 
 base, media, directory = sys.argv[1:]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, logit
 
-from proofreel.data_prep.errors import ConfigError, ModelInputError, ProofreelError
+from proofreel.core.errors import ConfigError, ModelInputError, ProofreelError
 from proofreel.models.windows import MAX_WINDOWS, Windowing
 
 RULES = [

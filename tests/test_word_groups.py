@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from proofreel.core.errors import ConfigError
 from proofreel.data_prep.altered.word_groups import SHIPPED, WordGroups, family, read_word_groups
-from proofreel.data_prep.errors import ConfigError
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from random_drafts import random_draft
 
-from proofreel.data_prep.config import from_mapping, load_config
+from proofreel.core.config import from_mapping, load_config
+from proofreel.core.errors import ConfigError, ModelInputError
+from proofreel.core.pairs import Passage
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split, sha256_of
-from proofreel.data_prep.errors import ConfigError, ModelInputError
-from proofreel.data_prep.rows import Passage
 from proofreel.eval import predict
 from proofreel.eval.predictions import read_predictions
-from proofreel.models.prompt import Prompt
 from proofreel.models.verifier import Verifier
 from proofreel.models.zero_shot import ZeroShotConfig, open_zero_shot
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from proofreel import Pair, VideoSegment
+from proofreel.core.pairs import Pair, VideoSegment
 from proofreel.data_prep.dataset import read_split, sha256_of, shard_name, write_pairs
 from proofreel.train.lengths import group_pairs
 

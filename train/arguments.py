@@ -9,11 +9,11 @@ import torch
 from transformers import TrainingArguments
 from trl import ModelConfig, TrlParser
 
-from ..data_prep.errors import ConfigError
+from ..core.errors import ConfigError
+from ..core.prompt import Prompt
 from ..data_prep.frames import FrameSampling
 from ..models.adapters import PARTS
 from ..models.positions import POSITION_RULES
-from ..models.prompt import Prompt
 from .distillation import Distillation
 
 _PROMPT, _SAMPLING, _DISTILLATION = Prompt(), FrameSampling(), Distillation()
@@ -235,7 +235,7 @@ def _refuse_unknown_keys(parser: TrlParser, argv: list[str] | None) -> None:
     import difflib
     import sys
 
-    from ..data_prep.config import read_yaml
+    from ..core.config import read_yaml
 
     words = list(sys.argv[1:] if argv is None else argv)
     if "--config" not in words or words.index("--config") + 1 >= len(words):

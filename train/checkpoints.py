@@ -18,8 +18,8 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import TrainingArguments
 
-from ..data_prep.errors import ConfigError
-from ..data_prep.rows import Pair
+from ..core.errors import ConfigError
+from ..core.pairs import Pair
 from .faults import RunError
 from .groups import target
 

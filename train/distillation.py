@@ -31,8 +31,8 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch.nn.functional import logsigmoid
 
-from ..data_prep.errors import ConfigError
-from ..data_prep.rows import Pair
+from ..core.errors import ConfigError
+from ..core.pairs import Pair
 from ..models.calibration import sigmoid
 from ..models.heads import margin
 from ..models.packing import IGNORED

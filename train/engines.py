@@ -11,8 +11,8 @@ from accelerate.utils import DistributedType
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from ..data_prep.errors import ConfigError
-from ..data_prep.rows import Image, Pair, VideoSegment
+from ..core.errors import ConfigError
+from ..core.pairs import Image, Pair, VideoSegment
 from ..models.vision_tower import backbone_of
 
 _PIXELS = ("pixel_values", "pixel_values_videos")

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from ..data_prep.errors import MediaError, ProofreelError
+from ..core.errors import MediaError, ProofreelError
+from ..core.pairs import Evidence, Image, Passage, VideoSegment
 from ..data_prep.frames import Frames, FrameSampling
 from ..data_prep.guarded import GuardedReader
-from ..data_prep.rows import Evidence, Image, Passage, VideoSegment
 from ..models.encoding import EncodedEvidence, Encoder, Media
 
 BLANK_SIDE, BLANK_FRAMES = 56, 2

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from transformers import TrainingArguments
 
-from ..data_prep.errors import ConfigError
+from ..core.errors import ConfigError
+from ..core.pairs import Label, Pair
 from ..data_prep.frame_cache import FrameCache
-from ..data_prep.rows import Label, Pair
 from ..models.encoding import Encoder
 from ..models.vision_features import VisionFeatures
 from .arguments import VerdictArguments

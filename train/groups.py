@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
-from ..data_prep.errors import ProofreelError, RowError
+from ..core.errors import ProofreelError, RowError
+from ..core.pairs import Evidence, Label, Pair, evidence_key
 from ..data_prep.frame_cache import FrameCache
-from ..data_prep.rows import Evidence, Label, Pair, evidence_key
 from ..models.calibration import sigmoid
 from ..models.encoding import EncodedEvidence, Encoder, read_media
 from ..models.heads import TWO_LABELS

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data_prep.rows import Evidence, Pair, evidence_key
+from ..core.pairs import Evidence, Pair, evidence_key
 from ..models.encoding import Encoder
 
 

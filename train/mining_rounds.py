@@ -24,9 +24,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..data_prep.config import expanded, read_yaml
+from ..core.config import expanded, read_yaml
+from ..core.errors import ConfigError, ProofreelError, RowError
 from ..data_prep.dataset import MANIFEST, read_manifest, sha256_of
-from ..data_prep.errors import ConfigError, ProofreelError, RowError
 from ..eval.metrics import roc_auc
 from ..eval.predictions import labels_of, margins_of, read_predictions
 from .round_stages import Stage, stages_of

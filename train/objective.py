@@ -37,8 +37,8 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import logsigmoid, relu
 
-from ..data_prep.errors import ConfigError
-from ..data_prep.rows import Label, Pair
+from ..core.errors import ConfigError
+from ..core.pairs import Label, Pair
 from ..models.heads import TWO_LABELS, margin
 from ..models.packing import IGNORED
 

@@ -10,8 +10,8 @@ from typing import Any
 from transformers import TrainingArguments
 from trl import ModelConfig, get_peft_config
 
-from ..data_prep.errors import ConfigError
-from ..data_prep.rows import Image, Pair, VideoSegment, evidence_key
+from ..core.errors import ConfigError
+from ..core.pairs import Image, Pair, VideoSegment, evidence_key
 from ..models.adapters import attach_lora, trainable_summary
 from ..models.heads import Head, NextToken, Readout
 from ..models.shapes import meta_model

@@ -13,18 +13,18 @@ import torch
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
+from ..core.errors import ConfigError, MediaError, RowError
+from ..core.pairs import Pair, evidence_kinds
 from ..data_prep.dataset import read_split, train_shards
-from ..data_prep.errors import ConfigError, MediaError, RowError
 from ..data_prep.manifest import git_revision
-from ..data_prep.rows import Pair, evidence_kinds
 from ..eval.predicting import hide_evidence
 from ..models.adapters import attach_lora, trainable_summary
 from ..models.architectures import read_config
 from ..models.backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
+from ..models.chat_text import LabelWords
 from ..models.directory import BaseModel, VerifierConfig
 from ..models.encoding import Encoder
 from ..models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
-from ..models.prompt import LabelWords
 from ..models.requirements import requirements_of
 from ..models.starting import check_start, start_from
 from .arguments import DistillArguments, VerdictArguments, torch_dtype

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.data_prep.config import load_config
-from proofreel.data_prep.errors import ProofreelError
+from proofreel.core.config import load_config
+from proofreel.core.errors import ProofreelError
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..data_prep.errors import ConfigError
+from ..core.errors import ConfigError
 from ..data_prep.mining import MiningConfig
 
 RESERVED = {

@@ -20,8 +20,8 @@ import torch
 from transformers import TrainingArguments
 from trl import ModelConfig
 
+from ..core.errors import ConfigError
 from ..data_prep.dataset import read_manifest
-from ..data_prep.errors import ConfigError
 from ..data_prep.manifest import git_revision
 from .arguments import VerdictArguments
 from .checkpoints import checkpoint_to_resume, remove_unfinished, step_of, write_json

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from ..core.errors import ConfigError, RowError
+from ..core.pairs import LABELS, Pair
 from ..data_prep.dataset import MANIFEST, read_manifest, sha256_of
-from ..data_prep.errors import ConfigError, RowError
-from ..data_prep.rows import LABELS, Pair
 from ..eval.joined_teachers import log_odds
 from ..eval.predictions import Prediction, read_predictions
 from ..models.heads import TWO_LABELS

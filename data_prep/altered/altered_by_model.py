@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 
-from ..errors import ConfigError, RowError
+from ...core.errors import ConfigError, RowError
+from ...core.pairs import Pair, evidence_key
 from ..importers.facts import conceptual_claim
 from ..language.answers import AnswerError, Complete, LanguageModelError, ask, parse_json
 from ..negatives import normal_claim
 from ..records import Rejected, kind_of
-from ..rows import Pair, evidence_key
 from ..splits import rank
 from .altered_contextual import Change, changes_of
 from .phrases import conceptual_value, contextual_phrase, phrase_of

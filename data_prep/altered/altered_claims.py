@@ -12,9 +12,9 @@ import itertools
 import struct
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from ...core.pairs import Pair
 from ..importers.facts import conceptual_claim
 from ..negatives import normal_claim
-from ..rows import Pair
 from ..splits import rank
 from .altered_contextual import Change, changes_of
 from .altered_rules import Truths

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import ConfigError
+from ...core.errors import ConfigError
+from ...core.pairs import Evidence, Pair, Transcript, evidence_key
 from ..negatives import normal_claim
-from ..rows import Evidence, Pair, Transcript, evidence_key
 from ..splits import rank
 from .altered_time import other_time, shifted_span
 from .known_evidence import MAX_TRIES, VISUAL_KINDS, Known, Proposals, Request, shape_of, walk

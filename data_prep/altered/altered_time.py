@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from ..rows import VideoSegment
+from ...core.pairs import VideoSegment
 from .known_evidence import MAX_TRIES, Proposals, Request, Span, shape_of, walk
 
 

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import RowError
+from ...core.errors import RowError
+from ...core.pairs import EVIDENCE_KINDS, Evidence, Image, Pair, Transcript, VideoSegment, evidence_key
 from ..negatives import normal_claim
-from ..rows import EVIDENCE_KINDS, Evidence, Image, Pair, Transcript, VideoSegment, evidence_key
 from ..splits import rank
 
 VISUAL_KINDS = ("video", "image")

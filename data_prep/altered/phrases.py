@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from ...core.pairs import Pair
 from ..importers.facts import contextual_claim
-from ..rows import Pair
 from .stems import word_set
 
 Slot = Literal["verb", "object", "tool", "location"]

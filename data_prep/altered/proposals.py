@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.pairs import Pair
 from ..negatives import normal_claim
-from ..rows import Pair
 from .altered_contextual import Change
 from .altered_rules import Truths, violations
 from .phrases import Phrase, contextual_phrase, phrase_of, segment_facts

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..rows import Pair
+from ...core.pairs import Pair
 from .phrases import KIND_OF_PLACE, Phrase, conceptual_value, contextual_phrase, phrase_of
 from .stems import words_of
 from .word_groups import SHIPPED as SHIPPED

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from ..errors import ConfigError
+from ...core.errors import ConfigError
 from .stems import words_of
 
 SHIPPED = Path(__file__).parent / "vocabularies" / "cooking_crafting.yaml"

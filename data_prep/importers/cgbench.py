@@ -14,10 +14,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ..errors import ConfigError, RowError
+from ...core.errors import ConfigError, RowError
+from ...core.pairs import Label, Pair, VideoSegment
+from ...core.spans import Span, complement, draw_apart, is_seconds, merged, without
 from ..records import Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
-from ..rows import Label, Pair, VideoSegment
-from ..spans import Span, complement, draw_apart, is_seconds, merged, without
 from ..statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, same_text, statements
 
 _TEXT_KEYS = ("video_uid", "question", "answer", "domain", "sub_category")

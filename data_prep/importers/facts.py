@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...core.pairs import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment
+from ...core.spans import is_seconds
 from ..records import Record, Rejected, Row, read_json_records, reject
-from ..rows import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment
-from ..spans import is_seconds
 
 _TEXT_KEYS = ("id", "group", "caption", "caption_implicit")
 _ROLE_KEYS = ("conceptual", "negative_conceptual")

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ...core.pairs import Modality, Pair, VideoSegment
 from ..records import Record, Rejected, Row, kind_of, read_csv_records, reject
-from ..rows import Modality, Pair, VideoSegment
 
 CHANNELS: dict[str, Modality] = {"audio": "audio", "video": "visual", "ocr": "ocr"}
 _ANSWERS = (*CHANNELS, "neither")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..errors import ConfigError
+from ...core.errors import ConfigError
+from ...core.pairs import Pair, VideoSegment
 from ..records import Record, Rejected, Row, kind_of, read_json_members, reject
-from ..rows import Pair, VideoSegment
 from .grounding import CHANNELS, modality_of, video_name
 
 _VIDEO_META = ("language", "video_type", "relevance")

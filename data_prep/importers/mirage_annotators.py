@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
-from ..errors import ConfigError
+from ...core.errors import ConfigError
+from ...core.pairs import Label
 from ..records import Rejected, Row, kind_of
-from ..rows import Label
 
 Mode = Literal["all", "majority", "soft"]
 MODES: tuple[Mode, ...] = get_args(Mode)

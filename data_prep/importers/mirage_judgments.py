@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from ...core.pairs import Label, Pair, Passage
 from ..records import Record, Rejected, Row, kind_of, read_json_members, reject
-from ..rows import Label, Pair, Passage
 from .mirage import contexts_of, digest_of, group_of, kept_out, structure_problems
 
 _FILE = re.compile(r"metric_(?P<kind>prediction|reference)_(?P<system>.+)_annotator_(?P<annotator>\d+)(_DONE)?")

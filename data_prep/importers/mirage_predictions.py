@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ...core.pairs import Pair, VideoSegment
 from ..records import Record, Rejected, Row, read_json_members, reject
-from ..rows import Pair, VideoSegment
 from .grounding import video_name
 from .mirage import group_of, kept_out, video_file
 

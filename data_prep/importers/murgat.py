@@ -17,10 +17,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..citations import Citation, Malformed
-from ..errors import ConfigError, MediaError
+from ...core.citations import Citation, Malformed
+from ...core.errors import ConfigError, MediaError
+from ...core.pairs import Evidence, Modality, Pair, Transcript, VideoSegment
 from ..records import Record, Rejected, Row, kind_of, read_json_records, reject
-from ..rows import Evidence, Modality, Pair, Transcript, VideoSegment
 from ..transcripts import Transcripts, transcript_of
 from .murgat_layouts import Fact, facts_of, problem_of, unreadable
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..citations import Citation, Cited, Malformed, parse_citation_list, parse_citations
-from ..rows import Label
-from ..sentences import cited_sentences
+from ...core.citations import Citation, Cited, Malformed, cited_sentences, parse_citation_list, parse_citations
+from ...core.pairs import Label
 
 _LISTED = ("fact", "citations", "supported")
 _FACT_KEYS = {*_LISTED, "verifiable", "needed", "sentence"}

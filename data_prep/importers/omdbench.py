@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, MediaError
+from ...core.errors import ConfigError, MediaError
+from ...core.pairs import SPLITS, Evidence, Label, Pair, Passage, Split, Transcript, VideoSegment
 from ..records import Record, Rejected, Row, read_json_records, reject
-from ..rows import SPLITS, Evidence, Label, Pair, Passage, Split, Transcript, VideoSegment
 from ..statements import statement
 from ..transcripts import Transcripts
 from .omdbench_layout import Anchor, Question, anchor_of

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import RowError
-from ..rows import LABELS, Label
+from ...core.errors import RowError
+from ...core.pairs import LABELS, Label
 from ..statements import option_number, plain_options, same_text, statement
 
 DATA = ("real", "synthetic")

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, RowError
-from ..records import Record, Rejected, Row, kind_of, reject
-from ..rows import (
+from ...core.errors import ConfigError, RowError
+from ...core.pairs import (
     LABELS,
     MODALITIES,
     SPLITS,
@@ -31,7 +30,8 @@ from ..rows import (
     VideoSegment,
     evidence_key,
 )
-from ..spans import is_seconds
+from ...core.spans import is_seconds
+from ..records import Record, Rejected, Row, kind_of, reject
 from ..tables import Table, cell, missing_columns, tables
 
 SPLIT_COLUMN = "_split"  # what a saved data set calls the part a row is in

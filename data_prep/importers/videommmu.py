@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ..errors import ConfigError, RowError
+from ...core.errors import ConfigError, RowError
+from ...core.pairs import Label, Pair, VideoSegment
 from ..records import Record, Rejected, Row, kind_of, read_json_members, reject
-from ..rows import Label, Pair, VideoSegment
 from ..statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, statements
 
 TRACKS = ("Perception", "Comprehension", "Adaptation")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import RowError
+from ...core.errors import RowError
+from ...core.pairs import Pair, Split, VideoSegment
+from ...core.spans import is_seconds
 from ..records import Record, Rejected, Row, read_json_members, reject
-from ..rows import Pair, Split, VideoSegment
-from ..spans import is_seconds
 from .facts import contextual_claim
 
 SUBSETS: dict[str, Split] = {"training": "train", "validation": "test"}

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from ..config import from_mapping
-from ..errors import ConfigError, ProofreelError
+from ...core.config import from_mapping
+from ...core.errors import ConfigError, ProofreelError
 
 Q = TypeVar("Q")
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from ..errors import ConfigError
+from ...core.errors import ConfigError
 from .answers import Completion, LanguageModelError
 
 MAX_ANSWER_BYTES = 32 << 20

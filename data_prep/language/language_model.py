@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from ..errors import ConfigError
+from ...core.errors import ConfigError
 from .answers import Completion, LanguageModelError, Message, word_logprobs
 from .chat_endpoint import Endpoint, UnavailableError
 from .completions_cache import CompletionsCache, ReplayError, request_key

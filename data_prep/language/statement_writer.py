@@ -10,7 +10,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ..errors import RowError
+from ...core.errors import RowError
 from ..records import Rejected, Row
 from ..statements import statement
 from .answers import Complete, LanguageModelError, ask, json_parser, map_ordered

@@ -20,9 +20,9 @@ from examples.kitchen.encoding import write_video
 from examples.kitchen.filming import Video, film, plan_long
 from examples.kitchen.sampling import FPS
 from examples.kitchen.vocabulary import ROLES, VALUES, concept, conceptual, contextual
+from proofreel.core.pairs import VideoSegment
+from proofreel.core.spans import Span
 from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim
-from proofreel.data_prep.rows import VideoSegment
-from proofreel.data_prep.spans import Span
 from proofreel.eval.calibrating import fit_calibration
 from proofreel.eval.calibration_error import ece_event
 from proofreel.eval.localizing import localization_scores

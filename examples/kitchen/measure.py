@@ -25,8 +25,8 @@ from examples.kitchen.lessons import DESCRIBE
 from examples.kitchen.streaming import stream
 from examples.kitchen.teaching import END, SAMPLING, Teacher, drawn_frames
 from examples.kitchen.vocabulary import ROLES
+from proofreel.core.pairs import VideoSegment
 from proofreel.data_prep.frames import Frames, read_frames
-from proofreel.data_prep.rows import VideoSegment
 from proofreel.models.backbone import load_backbone, vision_layout
 from proofreel.models.verdict import VISION_KEYS
 

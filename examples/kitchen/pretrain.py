@@ -26,9 +26,9 @@ from examples.kitchen.lessons import SYSTEM, corpus
 from examples.kitchen.measure import held_out_accuracy
 from examples.kitchen.teaching import Teacher, lesson_loss, lessons_about, shoot
 from examples.kitchen.tower import teach_tower
+from proofreel.core.prompt import Prompt
 from proofreel.models.backbone import load_backbone, vision_layout
 from proofreel.models.packing import to_device
-from proofreel.models.prompt import Prompt
 from proofreel.models.tiny import TinySizes, save_tiny_model
 
 SIZES = TinySizes(

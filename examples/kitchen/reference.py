@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core.errors import ConfigError
+from proofreel.core.pairs import Pair, Passage
 from proofreel.data_prep.dataset import read_split, write_pairs
-from proofreel.data_prep.errors import ConfigError
-from proofreel.data_prep.rows import Pair, Passage
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SPLITS = ("train", "validation", "calibration", "test")

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, pad
 
+from proofreel.core.pairs import VideoSegment
+from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import Frames, FrameSampling, frame_times
-from proofreel.data_prep.rows import VideoSegment
 from proofreel.models.backbone import load_processor
 from proofreel.models.encoding import EncodedEvidence, Encoder, Media
 from proofreel.models.packing import IGNORED, collate, pack
 from proofreel.models.positions import VisionLayout
-from proofreel.models.prompt import Prompt
 from proofreel.models.verdict import packed_logits
 
 from .drawing import draw_frames

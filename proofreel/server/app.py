@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 import proofreel
-from proofreel.data_prep.errors import ProofreelError
+from proofreel.core.errors import ProofreelError
 
 from .attributing import attribute
 from .batching import Desk

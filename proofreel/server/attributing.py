@@ -6,8 +6,8 @@ import asyncio
 
 from starlette.concurrency import run_in_threadpool
 
-from proofreel.data_prep.errors import MediaError, ModelInputError
-from proofreel.data_prep.rows import Pair, evidence_key, evidence_to_dict
+from proofreel.core.errors import MediaError, ModelInputError
+from proofreel.core.pairs import Pair, evidence_key, evidence_to_dict
 from proofreel.data_prep.transcripts import Cue
 from proofreel.models.attribution import Attributed, Questions
 from proofreel.models.citing import CitedClaim, Sources

@@ -15,9 +15,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from proofreel.data_prep.errors import MediaError, ProofreelError
+from proofreel.core.errors import MediaError, ProofreelError
+from proofreel.core.pairs import Evidence, Image, Pair, VideoSegment, evidence_key, media_path
 from proofreel.data_prep.media import FileStamp, file_stamp
-from proofreel.data_prep.rows import Evidence, Image, Pair, VideoSegment, evidence_key, media_path
 
 from .decoding import Library, MediaPool, Task, describe, prepare
 from .measures import Measures

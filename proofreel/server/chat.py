@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from proofreel.data_prep.rows import Evidence, Image, Passage, VideoSegment
+from proofreel.core.pairs import Evidence, Image, Passage, VideoSegment
 
 from .questions import Office, as_answer
 from .refusals import RefusedError

@@ -20,12 +20,12 @@ from typing import Any
 
 from PIL import Image as PILImage
 
-from proofreel.data_prep.errors import MediaError
+from proofreel.core.errors import MediaError
+from proofreel.core.pairs import Evidence, Image, VideoSegment
 from proofreel.data_prep.frame_cache import FrameCache
 from proofreel.data_prep.frames import FrameSampling, read_frames, read_image
 from proofreel.data_prep.guarded import Outcome, run_guarded
 from proofreel.data_prep.media import FileStamp, file_stamp, probe
-from proofreel.data_prep.rows import Evidence, Image, VideoSegment
 
 PICTURE_PIXELS = (28 * 28, 320 * 200)
 """Bounds on one frame of the page."""

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
 
 from .refusals import RefusedError
 

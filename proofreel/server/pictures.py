@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from proofreel.data_prep.rows import VideoSegment, span_problems
+from proofreel.core.pairs import VideoSegment, span_problems
 
 from .decoding import Library, MediaPool, Task, describe, picture, thumbnail
 from .media_root import MediaRoot

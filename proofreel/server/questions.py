@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from proofreel.data_prep.rows import Evidence, Pair, VideoSegment, evidence_from_dict, problems_of
+from proofreel.core.pairs import Evidence, Pair, VideoSegment, evidence_from_dict, problems_of
 from proofreel.models.verdicts import Judge, Verdict, with_prior
 
 from .batching import Desk, Job

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proofreel.data_prep.errors import (
-    CalibrationError,
-    ConfigError,
-    MediaError,
-    ModelInputError,
-    ProofreelError,
-    RowError,
-)
+from proofreel.core.errors import CalibrationError, ConfigError, MediaError, ModelInputError, ProofreelError, RowError
 
 KINDS = {
     400: "bad_request",

@@ -15,7 +15,7 @@ from typing import Any
 
 import uvicorn
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
 from proofreel.data_prep.frame_cache import FrameCache
 from proofreel.models.verifier import Verifier
 

@@ -1,4 +1,4 @@
-"""What the routes take and give, for validation and for the OpenAPI page. Evidence is that of `data_prep/rows.py`."""
+"""What the routes take and give, for validation and for the OpenAPI page. Evidence is that of `core/pairs.py`."""
 
 from __future__ import annotations
 

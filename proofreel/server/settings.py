@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from proofreel.data_prep.errors import ConfigError
+from proofreel.core.errors import ConfigError
 
 
 def _limit(default: float | int, told: str) -> Any:

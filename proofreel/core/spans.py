@@ -12,7 +12,7 @@ from random import Random
 from typing import TypeGuard
 
 from .errors import RowError
-from .rows import span_problems
+from .pairs import span_problems
 
 Span = tuple[float, float]
 
