@@ -31,9 +31,9 @@ from sklearn import metrics as reference
 from sklearn.calibration import calibration_curve
 from threadpoolctl import threadpool_limits
 
-from proofreel.eval.bootstrap import resample
-from proofreel.eval.delong import delong
-from proofreel.eval.headline_draws import (
+from proofreel.eval.uncertainty.bootstrap import resample
+from proofreel.eval.uncertainty.delong import delong
+from proofreel.eval.uncertainty.metric_draws import (
     HEADLINE,
     HeadlineRows,
     headline_intervals,
@@ -42,8 +42,7 @@ from proofreel.eval.headline_draws import (
     summed_columns,
     values_of_sums,
 )
-from proofreel.eval.paired import difference_intervals
-from proofreel.eval.permutation import cluster_permutation
+from proofreel.eval.uncertainty.paired_tests import cluster_permutation, difference_intervals
 
 N_BINS, COVERAGE, THRESHOLD = 15, 0.8, 0.5
 Metric = Callable[[Any, Any], float]

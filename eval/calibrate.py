@@ -24,9 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
 
     from proofreel.core.errors import ProofreelError
-    from proofreel.eval.calibrating import PerGroup, fit_decision
-    from proofreel.eval.fitted_rows import write_fitted_rows
-    from proofreel.eval.predictions import read_predictions, refuse_teacher_file
+    from proofreel.eval.calibration.fit import PerGroup, fit_decision
+    from proofreel.eval.calibration.fitted_rows import write_fitted_rows
+    from proofreel.eval.scoring.predictions import read_predictions, refuse_teacher_file
     from proofreel.models.decisions import write_decision
 
     try:

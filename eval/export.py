@@ -22,8 +22,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--recalibrate and --merge-dtype need --merge")
 
     from proofreel.core.errors import ProofreelError
-    from proofreel.eval.exporting import Evaluation, Merge, export
-    from proofreel.eval.pushing import push_to_hub
+    from proofreel.eval.publishing.export import Evaluation, Merge, export
+    from proofreel.eval.publishing.hub import push_to_hub
 
     try:
         result = export(

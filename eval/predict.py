@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from proofreel.core.errors import ProofreelError
     from proofreel.data_prep.dataset import read_split
-    from proofreel.eval.predicting import hide_evidence
+    from proofreel.eval.scoring.score import hide_evidence
 
     try:
         _check(args)
@@ -116,8 +116,8 @@ def _check(args: argparse.Namespace) -> None:
 def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | None], adapter: bool = True) -> None:
     """Score the pairs, and each control, into a file of its own, all of them by one model."""
     from proofreel.data_prep.dataset import sha256_of
-    from proofreel.eval.bulk import Share, score_in_bulk
-    from proofreel.eval.predicting import mismatch_evidence, question_of
+    from proofreel.eval.scoring.distributed import Share, score_in_bulk
+    from proofreel.eval.scoring.score import mismatch_evidence, question_of
 
     judge, model = _zero_shot(args) if args.zero_shot else _verifier(args, adapter)
     for control in controls:
@@ -146,7 +146,7 @@ def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | 
 def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
     """The verifier on this process's own device; without its adapter, the base it stands on."""
     from proofreel.data_prep.dataset import train_shards
-    from proofreel.eval.bulk import own_device
+    from proofreel.eval.scoring.distributed import own_device
     from proofreel.models.directory import trained_on
     from proofreel.models.verifier import Verifier
 
@@ -174,7 +174,7 @@ def _zero_shot(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """Who answers, and the name and revision of the model."""
     from proofreel.core.config import load_config
     from proofreel.core.errors import ConfigError
-    from proofreel.eval.bulk import own_device
+    from proofreel.eval.scoring.distributed import own_device
     from proofreel.models.zero_shot import ZeroShotConfig, open_zero_shot
 
     config = load_config(ZeroShotConfig, args.zero_shot)

@@ -42,9 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     from proofreel.core.errors import ProofreelError
-    from proofreel.eval.comparing import read_contender
-    from proofreel.eval.page import console
-    from proofreel.eval.reporting import make_report, parse_control, write_report
+    from proofreel.eval.reports.compare import read_contender
+    from proofreel.eval.reports.page import console, make_report, parse_control, write_report
 
     try:
         controls = [parse_control(text) for text in args.control]

@@ -1,6 +1,6 @@
 """Three answers instead of two: supported above one threshold, refuted below another, no verdict between them.
 
-The fitting half is `eval/abstention.py`. NumPy only.
+The fitting half is `eval/decisions/abstention.py`. NumPy only.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Guarantee:
     """What is promised of a threshold for groups like those it was fitted on.
 
     Attributes:
-        risk: the share that is bounded, a name of `eval/risk_control.py`.
+        risk: the share that is bounded, a name of `eval/decisions/risk_control.py`.
         at_most: its bound.
         delta: the chance, over draws of the fitting groups, that the bound does not hold; None where the promise is
             about the mean risk over such draws (conformal risk control).

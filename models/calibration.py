@@ -1,7 +1,7 @@
 """Applying a calibration: margins to probabilities, to and from JSON. Decisions are `models/decisions.py`.
 
-The fitting half is `eval/calibrating.py`, the maps `calibration_maps.py`. This half is NumPy only, so that a verifier
-directory can be applied, checked and copied without scikit-learn or torch. Binary view: positive means supported.
+The fitting half is `eval/calibration/fit.py`, the maps `calibration_maps.py`. This half is NumPy only, so that a
+verifier directory can be applied, checked and copied without scikit-learn or torch. Positive means supported.
 """
 
 from __future__ import annotations

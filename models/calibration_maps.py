@@ -2,7 +2,7 @@
 
 Every map is non-decreasing, so that calibrating never reverses a ranking, and is finite wherever the margin is: where a
 fitted frequency would be 0 or 1, the fitting half has already moved it inside. NaN stays NaN. The fitting half is
-`eval/fitting_maps.py`. Shapes: `_K` knots or steps.
+`eval/calibration/methods.py`. Shapes: `_K` knots or steps.
 """
 
 from __future__ import annotations

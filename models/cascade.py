@@ -75,7 +75,7 @@ class Cascade:
                 verifier then keeps its own calibration, which was not fitted on the rows it will be asked: `notes` say
                 so.
             views: what each is shown; all of the evidence.
-            plan: bands and calibrations fitted together (`eval/cascading.py`), in place of `bands`.
+            plan: bands and calibrations fitted together (`eval/cascades/fit.py`), in place of `bands`.
 
         Raises:
             CalibrationError: without a plan, an uncalibrated verifier, or one without a band.
@@ -122,7 +122,7 @@ class Cascade:
             directory: must not exist.
             sources: the verifier directories (or hub ids) that the stages were loaded from, in order.
             inside: copy them; else only where they are, relative to `directory`, and their fingerprints are written.
-            report: folder of `eval/cascade_report.py`, to travel along.
+            report: folder of `eval/cascades/report.py`, to travel along.
 
         Raises:
             DirectoryError: a source that is not its stage's verifier, or stages that run otherwise than they were
@@ -268,7 +268,7 @@ def _own_plan(verifiers: Sequence[Verifier], bands: Sequence[Any] | None) -> Pla
     if len(decisions) < len(verifiers):
         raise CalibrationError(
             f"cascade: stages are compared by probabilities, got {len(verifiers) - len(decisions)} uncalibrated "
-            "verifiers; calibrate them, or fit a plan with eval/cascading.py"
+            "verifiers; calibrate them, or fit a plan with eval/cascades/fit.py"
         )
     own: list[Any] = [d.abstain for d in decisions[:-1]] if bands is None else list(bands)
     if None in own:

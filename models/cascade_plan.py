@@ -7,7 +7,7 @@ P(supported | p_s, reached s) = p_s, and a mixture of calibrated answers is cali
 margins of all stages would have to give one number to equal margins of different networks.
 
 The margin of a cascade is the calibrated log-odds of whoever answered, so that rows of different stages rank together.
-The fitting half is `eval/cascading.py`. Shape suffixes: _S stages, _N rows.
+The fitting half is `eval/cascades/fit.py`. Shape suffixes: _S stages, _N rows.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Plan:
         if self.decision.calibration.method != "none":
             raise CalibrationError(
                 f"cascade: its margins are calibrated already, got {self.decision.calibration.method} on top; fit it "
-                "with eval/cascading.py"
+                "with eval/cascades/fit.py"
             )
 
     def margins(self, stage: int, margins: ArrayLike, rows: Sequence[Any] | None = None) -> NDArray[np.float32]:

@@ -1,6 +1,6 @@
 """From probabilities to labels: named operating points, and the two files of a verifier directory that hold a decision.
 
-The fitting half is `eval/thresholds.py`. NumPy only. Binary view: positive means supported.
+The fitting half is `eval/decisions/thresholds.py`. NumPy only. Binary view: positive means supported.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OperatingPoint:
 
     Attributes:
         name: how callers ask for it.
-        objective: what it was chosen for; `eval/thresholds.py` defines each.
+        objective: what it was chosen for; `eval/decisions/thresholds.py` defines each.
         threshold: on the calibrated probability, in [0, 1], or just above 1.
         metric: value of the objective on the fitting rows.
         tp, fp, tn, fn: confusion counts on the fitting rows.

@@ -1,7 +1,7 @@
 """Corrections of a calibration for one kind of row: a modality, a role, an origin. NumPy only.
 
 A correction works on the overall map's log-odds, so it goes with any map. Values without one, unknown values among
-them, keep the overall map. The fitting half is `eval/fitting_groups.py`.
+them, keep the overall map. The fitting half is `eval/calibration/per_group.py`.
 """
 
 from __future__ import annotations

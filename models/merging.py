@@ -1,7 +1,7 @@
 """LoRA merged into a base of full precision: from a verifier with an adapter to one that is a whole model.
 
 Never into NF4: where the adapter was trained over quantised weights, the base is loaded as it was before quantisation,
-and the merged network is another function. Whoever merges measures the difference (`eval/merged_decision.py`).
+and the merged network is another function. Whoever merges measures the difference (`eval/publishing/export.py`).
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _list_rejected(out: Path, claims: ClaimFile) -> None:
 
 
 def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
-    from proofreel.eval.bulk import Share, score_in_bulk
+    from proofreel.eval.scoring.distributed import Share, score_in_bulk
 
     share = Share.of_launcher()
     verifier = _opened(args)
@@ -153,7 +153,7 @@ def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
 def _opened(args: argparse.Namespace) -> Any:
     """The verifier or cascade, on this process's own device."""
     from proofreel.data_prep.frame_cache import FrameCache
-    from proofreel.eval.bulk import own_device
+    from proofreel.eval.scoring.distributed import own_device
     from proofreel.models.cascade import Cascade
     from proofreel.models.cascade_directory import is_cascade
     from proofreel.models.hub import find_verifier

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from proofreel.eval.fitting_maps import fit_map
+from proofreel.eval.calibration.methods import fit_map
 from proofreel.models.calibration import sigmoid
 
 GRID = np.concatenate([np.linspace(-12, 12, 241), [-1e4, 1e4, -1e300, 1e300]])

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from proofreel.core.errors import CalibrationError
-from proofreel.eval.abstention import fit_band, selective_counts
+from proofreel.eval.decisions.abstention import fit_band, selective_counts
 from proofreel.models.bands import AbstainBand
 
 BAND = AbstainBand(0.7, 0.3, "selective_accuracy", 0.8, 4, 1, 4, 1, abstained_positive=3, abstained_negative=2)

@@ -15,8 +15,8 @@ from examples.kitchen.sampling import FPS
 from proofreel.core.citations import Citation
 from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment
 from proofreel.data_prep.transcripts import Cue
-from proofreel.eval.citation_facts import attribution_of, cited_fact
-from proofreel.eval.metrics import roc_auc
+from proofreel.eval.metrics.ranking import roc_auc
+from proofreel.eval.scores.murgat import attribution_of, cited_fact
 from proofreel.models.attribution import Attributed, JudgedCitation, Questions
 from proofreel.models.citing import CitedClaim, Problem, Sources
 from proofreel.models.verdicts import Verdict, failed

@@ -16,7 +16,7 @@ from scipy import stats
 from sklearn.metrics import balanced_accuracy_score, precision_recall_fscore_support
 
 from proofreel.core.errors import RowError
-from proofreel.eval.attribution import (
+from proofreel.eval.scores.murgat import (
     CitedFact,
     Decomposition,
     attribution,

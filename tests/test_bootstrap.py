@@ -12,13 +12,27 @@ from scipy import stats
 from sklearn.metrics import balanced_accuracy_score, brier_score_loss, f1_score, log_loss, roc_auc_score
 
 from proofreel.core.errors import RowError
-from proofreel.eval import auc_draws as auc_module
-from proofreel.eval.bootstrap import Interval, Resamples, as_observed, interval_of, leaving_one_out, resample, trust
-from proofreel.eval.calibration_error import ece_event
-from proofreel.eval.coverage_draws import accuracy_at_coverage_draws
-from proofreel.eval.headline_draws import HEADLINE, HeadlineRows, headline_intervals, headline_rows, headline_values
-from proofreel.eval.intervals import clustered_interval
-from proofreel.eval.metrics import roc_auc
+from proofreel.eval.metrics.calibration_error import ece_event
+from proofreel.eval.metrics.ranking import roc_auc
+from proofreel.eval.uncertainty import metric_draws as auc_module
+from proofreel.eval.uncertainty.bootstrap import (
+    Interval,
+    Resamples,
+    as_observed,
+    clustered_interval,
+    interval_of,
+    leaving_one_out,
+    resample,
+    trust,
+)
+from proofreel.eval.uncertainty.metric_draws import (
+    HEADLINE,
+    HeadlineRows,
+    accuracy_at_coverage_draws,
+    headline_intervals,
+    headline_rows,
+    headline_values,
+)
 
 Floats = NDArray[np.float64]
 

@@ -14,11 +14,17 @@ from scipy.stats import norm
 from sklearn.calibration import calibration_curve
 
 from proofreel.core.errors import RowError
-from proofreel.eval import calibration_error as errors
-from proofreel.eval.decomposition import corp_decomposition, murphy_decomposition
-from proofreel.eval.metrics import probability_metrics
-from proofreel.eval.noise_floor import _OF_DRAWS, noise_floor, spiegelhalter
-from proofreel.eval.smooth_error import smooth_ece, smooth_ece_at
+from proofreel.eval.metrics import calibration_error as errors
+from proofreel.eval.metrics.calibration_error import (
+    _OF_DRAWS,
+    corp_decomposition,
+    murphy_decomposition,
+    noise_floor,
+    smooth_ece,
+    smooth_ece_at,
+    spiegelhalter,
+)
+from proofreel.eval.metrics.ranking import probability_metrics
 
 NAN = math.nan
 ALL = [
@@ -297,7 +303,7 @@ def test_the_noise_floor_repeats_with_its_seed_and_takes_the_statistics_options(
     assert first == noise_floor(p[::-1], 100, 1)
     assert first != noise_floor(p, 100, 2)
     assert noise_floor(p, 100, 1, n_bins=50).mean > 1.3 * first.mean
-    monkeypatch.setattr("proofreel.eval.noise_floor._CELLS_AT_ONCE", 7 * len(p))
+    monkeypatch.setattr("proofreel.eval.metrics.calibration_error._CELLS_AT_ONCE", 7 * len(p))
     assert noise_floor(p, 100, 1) == pytest.approx(first)
 
 

@@ -12,9 +12,8 @@ from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
 from proofreel.core.errors import CalibrationError
-from proofreel.eval.calibrating import fit_calibration
-from proofreel.eval.fitting_maps import fit_map
-from proofreel.eval.fitting_parametric import HIGH, LOW, smoothed_targets
+from proofreel.eval.calibration.fit import fit_calibration
+from proofreel.eval.calibration.methods import HIGH, LOW, fit_map, smoothed_targets
 from proofreel.models.calibration import STEP_METHODS, Calibration, sigmoid
 from proofreel.models.calibration_maps import METHODS, Beta, beta_features, log_odds, parameters_of
 

@@ -18,11 +18,11 @@ import proofreel
 from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError, RowError
 from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.eval.calibrating import fit_calibration
-from proofreel.eval.cascade_costs import Costs, costs_of
-from proofreel.eval.cascade_report import cascaded, measure, write_cascade_report
-from proofreel.eval.cascading import fit_cascade, score_stages
-from proofreel.eval.predictions import Prediction
+from proofreel.eval.calibration.fit import fit_calibration
+from proofreel.eval.cascades.costs import Costs, costs_of
+from proofreel.eval.cascades.fit import fit_cascade, score_stages
+from proofreel.eval.cascades.report import cascaded, measure, write_cascade_report
+from proofreel.eval.scoring.predictions import Prediction
 from proofreel.models.calibration import IDENTITY, Calibration, sigmoid
 from proofreel.models.cascade import Cascade, CascadeVerdict, shares
 from proofreel.models.cascade_plan import NOBODY, Band, Plan, View

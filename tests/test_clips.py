@@ -9,9 +9,9 @@ import numpy as np
 from PIL import Image as PILImage
 
 from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment, evidence_key
-from proofreel.eval.clips import make_clips, pick_clips
-from proofreel.eval.measuring import Scored, apply_decision
-from proofreel.eval.predictions import Prediction
+from proofreel.eval.reports.examples import make_clips, pick_clips
+from proofreel.eval.reports.measure import Scored, apply_decision
+from proofreel.eval.scoring.predictions import Prediction
 from proofreel.models.calibration import IDENTITY, sigmoid
 from proofreel.models.decisions import Decision, OperatingPoint
 

@@ -12,14 +12,14 @@ from sklearn import metrics as sk
 
 from proofreel.core.errors import ProofreelError
 from proofreel.eval.calibrate import main as calibrate
-from proofreel.eval.calibrating import fit_decision
-from proofreel.eval.comparing import UNCALIBRATED, Contender, compare, compare_pair, contender, read_contender
-from proofreel.eval.headline_draws import headline_rows
-from proofreel.eval.paired import difference_intervals
-from proofreel.eval.predictions import Prediction, groups_of, labels_of, margins_of, write_predictions
+from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.report import main
-from proofreel.eval.report_numbers import measure
-from proofreel.eval.reporting import jsonable, measure_files
+from proofreel.eval.reports.compare import UNCALIBRATED, Contender, compare, compare_pair, contender, read_contender
+from proofreel.eval.reports.numbers import measure
+from proofreel.eval.reports.page import jsonable, measure_files
+from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of, margins_of, write_predictions
+from proofreel.eval.uncertainty.metric_draws import headline_rows
+from proofreel.eval.uncertainty.paired_tests import difference_intervals
 from proofreel.models.calibration import sigmoid
 
 DRAWS = 200

@@ -10,10 +10,18 @@ import pytest
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, roc_auc_score
 
 from proofreel.core.errors import RowError
-from proofreel.eval import attribution, counts, fact_roles, modality_reliance, temporal_overlap
-from proofreel.eval.conventions import DEFINITIONS, PUBLISHED, always_yes, definition, definitions, published_markdown
-from proofreel.eval.counts import DECISION_METRICS
-from proofreel.eval.headline_draws import HEADLINE
+from proofreel.eval.metrics import decisions
+from proofreel.eval.metrics.decisions import DECISION_METRICS
+from proofreel.eval.metrics.definitions import (
+    DEFINITIONS,
+    PUBLISHED,
+    always_yes,
+    definition,
+    definitions,
+    published_markdown,
+)
+from proofreel.eval.scores import cgbench, dualfact, murgat, omdbench
+from proofreel.eval.uncertainty.metric_draws import HEADLINE
 
 # MiRAGE Table 10: F1 and AUC of each row, in percent.
 TABLE_10 = {
@@ -142,7 +150,7 @@ def test_each_definition_is_one_sentence_and_names_a_metric_once():
 
 def test_definitions_of_the_papers_metrics_name_what_exists():
     names = set()
-    for module in (attribution, fact_roles, modality_reliance, temporal_overlap, counts):
+    for module in (murgat, dualfact, omdbench, cgbench, decisions):
         for thing in vars(module).values():
             if inspect.isclass(thing):
                 names |= set(getattr(thing, "__annotations__", {}))

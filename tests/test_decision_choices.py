@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from proofreel.eval.calibrate import main
-from proofreel.eval.predictions import Prediction, write_predictions
+from proofreel.eval.scoring.predictions import Prediction, write_predictions
 from proofreel.models.decisions import read_decision
 
 

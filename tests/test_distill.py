@@ -20,7 +20,7 @@ from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.eval import calibrate, export, predict, teach
-from proofreel.eval.predictions import read_predictions
+from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.calibration import sigmoid
 from proofreel.models.directory import fingerprint, read_directory

@@ -15,9 +15,9 @@ from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError,
 from proofreel.data_prep.dataset import read_split
 from proofreel.eval import calibrate, predict, report
 from proofreel.eval.export import main
-from proofreel.eval.exporting import Evaluation, export
-from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
-from proofreel.eval.pushing import push_to_hub
+from proofreel.eval.publishing.export import Evaluation, export
+from proofreel.eval.publishing.hub import push_to_hub
+from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 from proofreel.models.calibration import sigmoid
 from proofreel.models.decisions import read_decision
 from proofreel.models.directory import check_manifest, fingerprint, read_directory

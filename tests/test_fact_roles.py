@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proofreel.eval.fact_roles import (
+from proofreel.eval.scores.dualfact import (
     ErrorCounts,
     FactVerdict,
     GroundedObject,

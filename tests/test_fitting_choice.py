@@ -14,10 +14,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from proofreel.core.errors import CalibrationError
-from proofreel.eval import calibrating
-from proofreel.eval.calibrating import PerGroup
-from proofreel.eval.fitting_choice import choose_method, clustered_se
-from proofreel.eval.fitting_estimator import Calibrator
+from proofreel.eval.calibration import fit as calibrating
+from proofreel.eval.calibration.estimator import Calibrator
+from proofreel.eval.calibration.fit import PerGroup
+from proofreel.eval.calibration.selection import choose_method, clustered_se
 from proofreel.models.calibration import STEP_METHODS, sigmoid
 from proofreel.models.calibration_maps import METHODS
 

@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from proofreel.core.errors import CalibrationError
-from proofreel.eval import calibrating
-from proofreel.eval.calibrating import PerGroup
+from proofreel.eval.calibration import fit as calibrating
+from proofreel.eval.calibration.fit import PerGroup
 from proofreel.models.calibration import sigmoid
 
 

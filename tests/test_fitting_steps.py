@@ -10,7 +10,7 @@ from netcal.binning import IsotonicRegression as NetcalIsotonic
 from numpy.testing import assert_allclose
 from sklearn.isotonic import IsotonicRegression
 
-from proofreel.eval.fitting_steps import fit_histogram
+from proofreel.eval.calibration.methods import fit_histogram
 from proofreel.models.calibration import sigmoid
 from proofreel.models.calibration_maps import Bins, Knots, VennAbers
 

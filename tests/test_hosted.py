@@ -24,9 +24,9 @@ from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import FrameSampling, fit_pixels, read_frames, read_image
-from proofreel.eval.bulk import Share, score_in_bulk
-from proofreel.eval.predictions import read_predictions
-from proofreel.eval.resumable import score_to
+from proofreel.eval.scoring.distributed import Share, score_in_bulk
+from proofreel.eval.scoring.predictions import read_predictions
+from proofreel.eval.scoring.score import score_to
 from proofreel.models.hosted import BOUNDED, HostedVerifier
 
 KEY = "sk-never-to-be-seen"

@@ -12,8 +12,8 @@ from random_drafts import HEADS, random_draft
 from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
 from proofreel.core.pairs import Passage, VideoSegment
-from proofreel.eval.calibrating import fit_decision
-from proofreel.eval.predictions import Prediction
+from proofreel.eval.calibration.fit import fit_decision
+from proofreel.eval.scoring.predictions import Prediction
 from proofreel.models.decisions import write_decision
 from proofreel.models.directory import read_directory, write_manifest
 from proofreel.models.merging import write_merged

@@ -14,8 +14,8 @@ from examples.kitchen.distill_table import Row, auc_within_clips, judge, table, 
 from examples.kitchen.grow import grow
 from proofreel.core.pairs import Pair, Passage
 from proofreel.eval.calibrate import main as calibrate
-from proofreel.eval.headline_draws import headline_intervals
-from proofreel.eval.predictions import Prediction, write_predictions
+from proofreel.eval.scoring.predictions import Prediction, write_predictions
+from proofreel.eval.uncertainty.metric_draws import headline_intervals
 from proofreel.models.backbone import load_backbone
 from proofreel.models.calibration import sigmoid
 from proofreel.models.decisions import read_decision

@@ -15,7 +15,7 @@ from proofreel.core.pairs import VideoSegment, evidence_key
 from proofreel.data_prep.importers.facts import read_facts
 from proofreel.data_prep.negatives import normal_claim
 from proofreel.data_prep.records import Rejected
-from proofreel.eval.predictions import Prediction, write_predictions
+from proofreel.eval.scoring.predictions import Prediction, write_predictions
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def fresh_pairs(tmp_path_factory):
 
 
 def auc(verifier, pairs):
-    from proofreel.eval.metrics import roc_auc
+    from proofreel.eval.metrics.ranking import roc_auc
 
     verdicts = verifier.score_pairs(pairs)
     assert all(v.error is None for v in verdicts)
@@ -58,7 +58,7 @@ def auc(verifier, pairs):
 
 @pytest.mark.slow
 def test_it_judges_new_clips_and_falls_without_their_frames(fresh_pairs):
-    from proofreel.eval.predicting import mismatch_evidence
+    from proofreel.eval.scoring.score import mismatch_evidence
     from proofreel.models.verifier import Verifier
 
     verifier = Verifier.from_pretrained(VERIFIER, device="cpu")

@@ -17,8 +17,7 @@ from examples.kitchen.sampling import FPS
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.spans import merged, total_s, without
-from proofreel.eval.localizing import at_random, localization_scores
-from proofreel.eval.temporal_overlap import GroundedAnswer, grounding_scores
+from proofreel.eval.scores.cgbench import GroundedAnswer, at_random, grounding_scores, localization_scores
 from proofreel.models.localization import Interval, Localization, joined, localize
 from proofreel.models.verdicts import JudgedWindow, Verdict, failed
 from proofreel.models.verifier import Verifier

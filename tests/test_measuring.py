@@ -9,22 +9,37 @@ import pytest
 from scipy.stats import binom
 from sklearn import metrics as sk
 
-from proofreel.eval.abstention import fit_band
-from proofreel.eval.bootstrap import resample
-from proofreel.eval.calibrating import PerGroup, fit_decision
-from proofreel.eval.calibration_error import ece_event, ece_top_label
-from proofreel.eval.cautions import IN_SAMPLE, UNCHECKED, leaks, watermark
-from proofreel.eval.every_metric import full_row, rest_draws
-from proofreel.eval.measuring import Scored, apply_decision, right, rows_by, rows_by_size, table_row, worst_groups
-from proofreel.eval.metrics import average_precision
-from proofreel.eval.predictions import Prediction, groups_of, labels_of, margins_of
-from proofreel.eval.report_numbers import measure
-from proofreel.eval.reporting import jsonable
-from proofreel.eval.selective import augrc, aurc, e_aurc
-from proofreel.eval.sorted_draws import ap_draws, aurc_draws
-from proofreel.eval.stored_points import band_found, points_found, proportions_found
-from proofreel.eval.tables import COLUMNS, EVERY, every_number, main_tables, part_tables, spoken
-from proofreel.eval.tables_more import threshold_tables
+from proofreel.eval.calibration.fit import PerGroup, fit_decision
+from proofreel.eval.decisions.abstention import fit_band
+from proofreel.eval.metrics.calibration_error import ece_event, ece_top_label
+from proofreel.eval.metrics.ranking import average_precision
+from proofreel.eval.metrics.selective import augrc, aurc, e_aurc
+from proofreel.eval.reports.caveats import IN_SAMPLE, UNCHECKED, leaks, watermark
+from proofreel.eval.reports.measure import (
+    Scored,
+    apply_decision,
+    full_row,
+    rest_draws,
+    right,
+    rows_by,
+    rows_by_size,
+    table_row,
+    worst_groups,
+)
+from proofreel.eval.reports.numbers import band_found, measure, points_found, proportions_found
+from proofreel.eval.reports.page import jsonable
+from proofreel.eval.reports.tables import (
+    COLUMNS,
+    EVERY,
+    every_number,
+    main_tables,
+    part_tables,
+    spoken,
+    threshold_tables,
+)
+from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of, margins_of
+from proofreel.eval.uncertainty.bootstrap import resample
+from proofreel.eval.uncertainty.metric_draws import ap_draws, aurc_draws
 from proofreel.models.calibration import IDENTITY, sigmoid
 from proofreel.models.decisions import Decision, OperatingPoint
 

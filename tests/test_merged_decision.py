@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from proofreel.core.errors import CalibrationError
-from proofreel.eval.calibrating import PerGroup, fit_decision
-from proofreel.eval.merged_decision import compare, refit
-from proofreel.eval.predictions import Prediction
+from proofreel.eval.calibration.fit import PerGroup, fit_decision
+from proofreel.eval.publishing.export import compare, refit
+from proofreel.eval.scoring.predictions import Prediction
 from proofreel.models.calibration import sigmoid
 
 

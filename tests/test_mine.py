@@ -18,7 +18,7 @@ from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of, wr
 from proofreel.data_prep.mine import main
 from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
 from proofreel.data_prep.mining import MiningConfig
-from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
+from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARES = (

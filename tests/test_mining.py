@@ -14,7 +14,7 @@ from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Pair, VideoSegment, evidence_key
 from proofreel.data_prep.mining import DRAWN_FROM, MiningConfig, mine
 from proofreel.data_prep.predicted import Score, read_scores
-from proofreel.eval.predictions import Prediction, write_predictions
+from proofreel.eval.scoring.predictions import Prediction, write_predictions
 
 TRUSTED = ("annotated", "negative_annotated")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from proofreel.core.errors import RowError
-from proofreel.eval.modality_reliance import (
+from proofreel.eval.scores.omdbench import (
     CONDITIONS,
     HUMAN_ABSTENTION,
     MODALITIES,

@@ -11,12 +11,19 @@ from huggingface_hub.repocard_data import eval_results_to_model_index
 
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.eval.calibrating import fit_decision
-from proofreel.eval.conventions import definition
-from proofreel.eval.model_card import DataFacts, describe_data, write_card
-from proofreel.eval.model_index import METRICS, Measured, model_index, pipeline_tag
-from proofreel.eval.predictions import Prediction, write_predictions
-from proofreel.eval.reporting import make_report, write_report
+from proofreel.eval.calibration.fit import fit_decision
+from proofreel.eval.metrics.definitions import definition
+from proofreel.eval.publishing.model_card import (
+    METRICS,
+    DataFacts,
+    Measured,
+    describe_data,
+    model_index,
+    pipeline_tag,
+    write_card,
+)
+from proofreel.eval.reports.page import make_report, write_report
+from proofreel.eval.scoring.predictions import Prediction, write_predictions
 from proofreel.models.decisions import write_decision
 from proofreel.models.directory import BaseModel, Requirement, VerifierConfig
 

@@ -14,12 +14,18 @@ from sklearn.metrics import balanced_accuracy_score, brier_score_loss, f1_score,
 
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Label
-from proofreel.eval.bootstrap import resample
-from proofreel.eval.calibration_error import ece_event
-from proofreel.eval.headline_draws import HEADLINE, HeadlineRows, headline_rows, headline_values
-from proofreel.eval.paired import adjusted_p, difference_intervals, matched, mcnemar
-from proofreel.eval.permutation import cluster_permutation, permuted_auc
-from proofreel.eval.predictions import Prediction
+from proofreel.eval.metrics.calibration_error import ece_event
+from proofreel.eval.scoring.predictions import Prediction
+from proofreel.eval.uncertainty.bootstrap import resample
+from proofreel.eval.uncertainty.metric_draws import HEADLINE, HeadlineRows, headline_rows, headline_values
+from proofreel.eval.uncertainty.paired_tests import (
+    adjusted_p,
+    cluster_permutation,
+    difference_intervals,
+    matched,
+    mcnemar,
+    permuted_auc,
+)
 
 Floats = NDArray[np.float64]
 

@@ -22,10 +22,10 @@ from proofreel.data_prep.dataset import read_manifest, read_split
 from proofreel.data_prep.mined_dataset import MineConfig
 from proofreel.data_prep.mining import mine
 from proofreel.data_prep.predicted import Score
-from proofreel.eval.calibrating import fit_decision
-from proofreel.eval.exporting import Evaluation, export
-from proofreel.eval.fitted_rows import write_fitted_rows
-from proofreel.eval.predicting import predict
+from proofreel.eval.calibration.fit import fit_decision
+from proofreel.eval.calibration.fitted_rows import write_fitted_rows
+from proofreel.eval.publishing.export import Evaluation, export
+from proofreel.eval.scoring.score import predict
 from proofreel.models.adapters import attach_lora
 from proofreel.models.backbone import load_backbone, load_processor, vision_layout
 from proofreel.models.chat_text import ChatText, LabelWords

@@ -15,9 +15,9 @@ from proofreel.core.pairs import LABELS, Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split
 from proofreel.eval import calibrate, export, predict
-from proofreel.eval.predicting import hide_evidence, mismatch_evidence, question_of
-from proofreel.eval.predicting import predict as predict_pairs
-from proofreel.eval.predictions import read_predictions
+from proofreel.eval.scoring.predictions import read_predictions
+from proofreel.eval.scoring.score import hide_evidence, mismatch_evidence, question_of
+from proofreel.eval.scoring.score import predict as predict_pairs
 from proofreel.models.directory import read_directory
 from proofreel.models.verifier import BATCH_TOKENS, Verifier
 

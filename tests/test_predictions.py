@@ -11,7 +11,14 @@ import pytest
 
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Passage, VideoSegment, evidence_key
-from proofreel.eval.predictions import Prediction, groups_of, labels_of, margins_of, read_predictions, write_predictions
+from proofreel.eval.scoring.predictions import (
+    Prediction,
+    groups_of,
+    labels_of,
+    margins_of,
+    read_predictions,
+    write_predictions,
+)
 
 SCORED = Prediction(
     pair_id="v1#0",

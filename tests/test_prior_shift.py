@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose
 from scipy.optimize import minimize_scalar
 
 from proofreel.core.errors import CalibrationError
-from proofreel.eval.calibrating import fit_calibration
-from proofreel.eval.calibration_error import ece_event
-from proofreel.eval.prior_shift import estimate_prior, shift_prior
+from proofreel.eval.calibration.fit import fit_calibration
+from proofreel.eval.decisions.prevalence import estimate_prior, shift_prior
+from proofreel.eval.metrics.calibration_error import ece_event
 from proofreel.models.calibration import IDENTITY, Calibration, prior_offset, sigmoid
 from proofreel.models.calibration_maps import METHODS
 

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import norm
 
 from proofreel.core.errors import CalibrationError
-from proofreel.eval.proportions import (
+from proofreel.eval.decisions.prevalence import (
     corrected_by_bootstrap,
     corrected_proportion,
     corrected_rows,
@@ -18,7 +18,7 @@ from proofreel.eval.proportions import (
     rogan_gladen,
     soft_proportion,
 )
-from proofreel.eval.thresholds import fit_points
+from proofreel.eval.decisions.thresholds import fit_points
 from proofreel.models.bounds import StoredInterval
 from proofreel.models.calibration import sigmoid
 from proofreel.models.decisions import OperatingPoint
@@ -180,9 +180,9 @@ def test_with_groups_both_intervals_cover_and_that_of_independent_rows_does_not(
 
 def _at_half(point: OperatingPoint, p: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> OperatingPoint:
     """The point moved to a threshold of 0.5, chosen without looking at the labels."""
-    from proofreel.eval.bootstrap import resample
-    from proofreel.eval.counts import confusion
-    from proofreel.eval.thresholds import with_rate_intervals
+    from proofreel.eval.decisions.thresholds import with_rate_intervals
+    from proofreel.eval.metrics.decisions import confusion
+    from proofreel.eval.uncertainty.bootstrap import resample
 
     counts = confusion(p >= 0.5, labels)._asdict()
     return with_rate_intervals(

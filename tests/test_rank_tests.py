@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from proofreel.core.errors import RowError
-from proofreel.eval.rank_tests import friedman, group_means, signed_rank
+from proofreel.eval.uncertainty.rank_tests import friedman, group_means, signed_rank
 
 
 def test_group_means_are_means_of_groups_in_sorted_order() -> None:

@@ -14,11 +14,11 @@ import pytest
 from random_drafts import ATTENTION, HEADS, random_draft
 
 from proofreel.data_prep.dataset import read_split
-from proofreel.eval.calibrating import fit_decision
-from proofreel.eval.exporting import Evaluation, Merge, export
-from proofreel.eval.fitted_rows import write_fitted_rows
-from proofreel.eval.predicting import predict
-from proofreel.eval.predictions import read_predictions
+from proofreel.eval.calibration.fit import fit_decision
+from proofreel.eval.calibration.fitted_rows import write_fitted_rows
+from proofreel.eval.publishing.export import Evaluation, Merge, export
+from proofreel.eval.scoring.predictions import read_predictions
+from proofreel.eval.scoring.score import predict
 from proofreel.models.decisions import write_decision
 from proofreel.models.directory import fingerprint, read_directory
 from proofreel.models.golden import TOLERANCE

@@ -15,9 +15,9 @@ from sklearn import metrics as sk
 
 from proofreel.core.pairs import Image, Passage, evidence_key
 from proofreel.eval.calibrate import main as calibrate
-from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
 from proofreel.eval.report import main
-from proofreel.eval.reporting import make_report
+from proofreel.eval.reports.page import make_report
+from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 from proofreel.models.calibration import sigmoid
 from proofreel.models.decisions import read_decision
 

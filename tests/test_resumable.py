@@ -1,5 +1,5 @@
-"""eval/resumable.py: killed at any moment and started again, the rows are those of an uninterrupted run; nothing else
-is ever continued."""
+"""eval/scoring/score.py: killed at any moment and started again, the rows are those of an uninterrupted run; nothing
+else is ever continued."""
 
 import dataclasses
 import fcntl
@@ -16,10 +16,9 @@ from deciding_verifiers import decision, maker
 
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Pair, Passage, VideoSegment
-from proofreel.eval import resumable
-from proofreel.eval.predicting import predict
-from proofreel.eval.predictions import read_predictions
-from proofreel.eval.resumable import pairs_sha256, score_to
+from proofreel.eval.scoring import score as resumable
+from proofreel.eval.scoring.predictions import read_predictions
+from proofreel.eval.scoring.score import pairs_sha256, predict, score_to
 from proofreel.models.verifier import Verifier
 
 SOURCE = {"control": None, "manifest_sha256": "m"}
@@ -213,7 +212,7 @@ torch.set_num_threads(1)
 from pathlib import Path
 from test_resumable import PAIRS, decision, maker, run
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.eval import resumable
+from proofreel.eval.scoring import score as resumable
 
 sampling = FrameSampling(fps=2.0, min_frames=4, max_frames=8, min_pixels=56 * 56, max_pixels=84 * 84)
 verifier = maker(Path(sys.argv[2]), sampling, Path(sys.argv[3]))(

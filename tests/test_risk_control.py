@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import binomtest
 
 from proofreel.core.errors import CalibrationError
-from proofreel.eval import metrics
-from proofreel.eval.risk_control import (
+from proofreel.eval.decisions.risk_control import (
     GRID,
     MARGIN_GRID,
     RISKS,
@@ -23,6 +22,7 @@ from proofreel.eval.risk_control import (
     groups_needed,
     hoeffding_bentkus,
 )
+from proofreel.eval.metrics import ranking
 from proofreel.models.calibration import Calibration, sigmoid
 from proofreel.models.decisions import OperatingPoint
 
@@ -188,7 +188,7 @@ def test_a_stored_point_reproduces_its_risk_and_counts_exactly(seed: int, risk) 
         assert point == fitted
         assert group_risk(p, labels, groups, point.threshold, risk) == point.metric
         assert_allclose(point.metric, _brute_risk(p, labels, groups, point.threshold, risk), rtol=1e-12)
-        assert metrics.confusion(point.decide(p), labels) == (point.tp, point.fp, point.tn, point.fn)
+        assert ranking.confusion(point.decide(p), labels) == (point.tp, point.fp, point.tn, point.fn)
         assert point.metric <= AT_MOST[risk]
         assert point.interval is not None
         assert point.interval.low <= point.metric <= point.interval.high

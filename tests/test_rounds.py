@@ -21,7 +21,7 @@ from proofreel.core.errors import ConfigError, RowError
 from proofreel.data_prep.dataset import MANIFEST, read_manifest, read_split, sha256_of, write_pairs
 from proofreel.data_prep.mining import MiningConfig
 from proofreel.data_prep.negatives import swapped_negatives
-from proofreel.eval.predictions import read_predictions
+from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.train.mining_rounds import StageError, run_rounds
 from proofreel.train.round_stages import round_folder, stages_of, write_mine_config
 from proofreel.train.rounds import main

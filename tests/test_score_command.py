@@ -20,9 +20,9 @@ from proofreel import cli, score
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment, evidence_key
 from proofreel.data_prep.dataset import write_pairs
-from proofreel.eval import bulk
-from proofreel.eval.bulk import Share, blocks_of, score_in_bulk
-from proofreel.eval.predictions import read_predictions
+from proofreel.eval.scoring import distributed
+from proofreel.eval.scoring.distributed import Share, blocks_of, score_in_bulk
+from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.models.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -127,7 +127,7 @@ def test_blocks_of_something_else_are_refused_or_replaced(verifier, whole, tmp_p
 
 def test_the_first_process_waits_and_says_for_whom(verifier, whole, tmp_path, monkeypatch):
     path, told = tmp_path / "scored.parquet", []
-    monkeypatch.setattr(bulk, "_TELL_EVERY_S", -1.0)
+    monkeypatch.setattr(distributed, "_TELL_EVERY_S", -1.0)
 
     def tell(text: str) -> None:
         told.append(text)

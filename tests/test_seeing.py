@@ -13,8 +13,8 @@ from conftest import sft_arguments
 from proofreel.data_prep import build
 from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.negatives import normal_claim
-from proofreel.eval.metrics import roc_auc
-from proofreel.eval.predicting import mismatch_evidence, predict
+from proofreel.eval.metrics.ranking import roc_auc
+from proofreel.eval.scoring.score import mismatch_evidence, predict
 from proofreel.models.verifier import Verifier
 from proofreel.train import sft
 

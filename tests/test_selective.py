@@ -11,7 +11,7 @@ from references.reading import reference
 from sklearn.metrics import roc_auc_score
 
 from proofreel.core.errors import RowError
-from proofreel.eval import selective
+from proofreel.eval.metrics import selective
 
 RULES = ["mean", "trapezoid", "threshold"]
 

@@ -24,9 +24,9 @@ from proofreel.core.pairs import VideoSegment, evidence_key
 from proofreel.data_prep.dataset import sha256_of
 from proofreel.data_prep.predicted import read_scores
 from proofreel.eval.calibrate import main as calibrate
-from proofreel.eval.comparing import read_contender
-from proofreel.eval.predictions import Prediction, read_predictions, write_predictions
 from proofreel.eval.report import main as report
+from proofreel.eval.reports.compare import read_contender
+from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 from proofreel.eval.teach import main
 
 MANIFEST, PAIRS, PROMPT = "d" * 64, "e" * 64, "c" * 64

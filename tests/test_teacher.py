@@ -14,8 +14,8 @@ from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
 from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
 from proofreel.data_prep.mining import MiningConfig
-from proofreel.eval.joined_teachers import P_LEAST
-from proofreel.eval.predictions import write_predictions
+from proofreel.eval.scoring.predictions import write_predictions
+from proofreel.eval.teachers.ensemble import P_LEAST
 from proofreel.models.calibration import sigmoid
 from proofreel.train.arguments import DistillArguments, VerdictArguments
 from proofreel.train.distillation import Distillation

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from proofreel.core.errors import RowError
-from proofreel.eval.temporal_overlap import GroundedAnswer, clue_recovery_rate, grounding_scores, tiou_code, tiou_paper
+from proofreel.eval.scores.cgbench import GroundedAnswer, clue_recovery_rate, grounding_scores, tiou_code, tiou_paper
 
 # CG-Bench Table 3: clue-acc., long-acc., CRR, all in percent.
 TABLE_3 = {

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from proofreel.data_prep.dataset import read_split
-from proofreel.eval.predictions import read_predictions
+from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.models.directory import read_directory, write_manifest
 from proofreel.models.verifier import Verifier
 from proofreel.models.windows import Windowing

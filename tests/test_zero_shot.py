@@ -19,7 +19,7 @@ from proofreel.core.pairs import Passage
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split, sha256_of
 from proofreel.eval import predict
-from proofreel.eval.predictions import read_predictions
+from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.models.verifier import Verifier
 from proofreel.models.zero_shot import ZeroShotConfig, open_zero_shot
 

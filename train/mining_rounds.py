@@ -27,8 +27,8 @@ from typing import Any
 from ..core.config import expanded, read_yaml
 from ..core.errors import ConfigError, ProofreelError, RowError
 from ..data_prep.dataset import MANIFEST, read_manifest, sha256_of
-from ..eval.metrics import roc_auc
-from ..eval.predictions import labels_of, margins_of, read_predictions
+from ..eval.metrics.ranking import roc_auc
+from ..eval.scoring.predictions import labels_of, margins_of, read_predictions
 from .round_stages import Stage, stages_of
 from .rounds_config import FREE, MADE_WITH, OVERRIDDEN, RoundsConfig, flat
 

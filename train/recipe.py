@@ -17,7 +17,7 @@ from ..core.errors import ConfigError, MediaError, RowError
 from ..core.pairs import Pair, evidence_kinds
 from ..data_prep.dataset import read_split, train_shards
 from ..data_prep.manifest import git_revision
-from ..eval.predicting import hide_evidence
+from ..eval.scoring.score import hide_evidence
 from ..models.adapters import attach_lora, trainable_summary
 from ..models.architectures import read_config
 from ..models.backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256

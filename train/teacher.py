@@ -1,8 +1,8 @@
 """What a teacher said about the rows of a train split: read, checked against the rows, and put beside their labels.
 
-A teacher file is a predictions file (eval/predictions.py) whose probabilities were calibrated on gold labels; eval/
-teach.py writes it, of one teacher or several. It is refused where it does not belong to these rows: another data set
-(unless this one was mined out of it), other claims, another prompt, another order of labels, a control run.
+A teacher file is a predictions file (eval/scoring/predictions.py) whose probabilities were calibrated on gold labels;
+eval/teach.py writes it, of one teacher or several. It is refused where it does not belong to these rows: another data
+set (unless this one was mined out of it), other claims, another prompt, another order of labels, a control run.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from ..core.errors import ConfigError, RowError
 from ..core.pairs import LABELS, Pair
 from ..data_prep.dataset import MANIFEST, read_manifest, sha256_of
-from ..eval.joined_teachers import log_odds
-from ..eval.predictions import Prediction, read_predictions
+from ..eval.scoring.predictions import Prediction, read_predictions
+from ..eval.teachers.ensemble import log_odds
 from ..models.heads import TWO_LABELS
 from .arguments import DistillArguments, VerdictArguments
 from .distillation import Distillation

@@ -7,9 +7,9 @@ import math
 import numpy as np
 from transformers import EvalPrediction
 
-from ..eval.calibration_error import ece_event
-from ..eval.counts import confusion, f1
-from ..eval.metrics import average_precision, roc_auc
+from ..eval.metrics.calibration_error import ece_event
+from ..eval.metrics.decisions import confusion, f1
+from ..eval.metrics.ranking import average_precision, roc_auc
 from ..models.calibration import sigmoid
 from ..models.packing import IGNORED
 

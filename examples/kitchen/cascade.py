@@ -18,9 +18,9 @@ from typing import Any
 from examples.kitchen.make import main as make
 from proofreel.data_prep.build import main as build
 from proofreel.data_prep.dataset import read_split
-from proofreel.eval.cascade_costs import costs_of
-from proofreel.eval.cascade_report import markdown, measure, write_cascade_report
-from proofreel.eval.cascading import fit_cascade, score_stages
+from proofreel.eval.cascades.costs import costs_of
+from proofreel.eval.cascades.fit import fit_cascade, score_stages
+from proofreel.eval.cascades.report import markdown, measure, write_cascade_report
 from proofreel.models.cascade import Cascade, shares
 from proofreel.models.cascade_plan import View
 from proofreel.models.cascade_stages import Stage
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--verifier", type=Path, default=ROOT / "checkpoints" / "kitchen-verifier")
     parser.add_argument("--clips", type=int, nargs=2, default=[40, 60], help="calibration test")
     parser.add_argument("--frames", type=int, default=2, help="what the cheap stage sees of a clip")
-    parser.add_argument("--target", default="auc_loss:0.02", help="auc_loss:X or cost:X (see eval/cascading.py)")
+    parser.add_argument("--target", default="auc_loss:0.02", help="auc_loss:X or cost:X (see eval/cascades/fit.py)")
     args = parser.parse_args(argv)
     data = _data(args.out, args.clips)
     verifier = Verifier.from_pretrained(args.verifier, prefix_cache_gib=0.0)

@@ -21,7 +21,7 @@ from examples.kitchen.table import python
 from proofreel.core.pairs import SPLITS, Pair
 from proofreel.data_prep.dataset import MANIFEST, read_split, write_pairs
 from proofreel.data_prep.splits import rank
-from proofreel.eval.fitted_rows import FITTED_ROWS_FILE
+from proofreel.eval.calibration.fitted_rows import FITTED_ROWS_FILE
 
 LABELLED = 10  # one clip in so many
 ALL_FRAMES = ("--fps", 8, "--max_frames", 16)

@@ -17,10 +17,10 @@ import numpy as np
 
 from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.manifest import versions
-from proofreel.eval.bootstrap import Resamples, as_observed, interval_of, resample
-from proofreel.eval.headline_draws import headline_rows, headline_values
-from proofreel.eval.metrics import roc_auc
-from proofreel.eval.predictions import groups_of, labels_of, margins_of, read_predictions
+from proofreel.eval.metrics.ranking import roc_auc
+from proofreel.eval.scoring.predictions import groups_of, labels_of, margins_of, read_predictions
+from proofreel.eval.uncertainty.bootstrap import Resamples, as_observed, interval_of, resample
+from proofreel.eval.uncertainty.metric_draws import headline_rows, headline_values
 from proofreel.models.calibration import sigmoid
 from proofreel.models.decisions import read_decision
 from proofreel.models.verifier import Verifier

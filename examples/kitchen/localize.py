@@ -23,11 +23,10 @@ from examples.kitchen.vocabulary import ROLES, VALUES, concept, conceptual, cont
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.spans import Span
 from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim
-from proofreel.eval.calibrating import fit_calibration
-from proofreel.eval.calibration_error import ece_event
-from proofreel.eval.localizing import localization_scores
-from proofreel.eval.metrics import roc_auc
-from proofreel.eval.temporal_overlap import GroundingScores
+from proofreel.eval.calibration.fit import fit_calibration
+from proofreel.eval.metrics.calibration_error import ece_event
+from proofreel.eval.metrics.ranking import roc_auc
+from proofreel.eval.scores.cgbench import GroundingScores, localization_scores
 from proofreel.models.localization import Localization, localize
 from proofreel.models.verifier import Verifier
 from proofreel.models.windows import Windowing

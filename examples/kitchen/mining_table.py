@@ -15,12 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from proofreel.data_prep.manifest import versions
-from proofreel.eval.auc_draws import auc_draws
-from proofreel.eval.bootstrap import as_observed, interval_of, resample
-from proofreel.eval.headline_draws import HeadlineRows, headline_rows
-from proofreel.eval.paired import adjusted_p
-from proofreel.eval.permutation import PermutationTest, permuted_auc
-from proofreel.eval.predictions import Prediction, groups_of, labels_of, margins_of, read_predictions
+from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of, margins_of, read_predictions
+from proofreel.eval.uncertainty.bootstrap import as_observed, interval_of, resample
+from proofreel.eval.uncertainty.metric_draws import HeadlineRows, auc_draws, headline_rows
+from proofreel.eval.uncertainty.paired_tests import PermutationTest, adjusted_p, permuted_auc
 from proofreel.models.calibration import sigmoid
 
 HARD = ("near_miss", "distractor", "neighbour")

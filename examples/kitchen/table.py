@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from proofreel.data_prep.dataset import MANIFEST
-from proofreel.eval.bootstrap import Interval
-from proofreel.eval.calibration_error import ece_event
-from proofreel.eval.counts import confusion, f1, f1_macro
-from proofreel.eval.fitted_rows import FITTED_ROWS_FILE
-from proofreel.eval.headline_draws import headline_intervals
-from proofreel.eval.metrics import roc_auc
-from proofreel.eval.predictions import groups_of, labels_of, margins_of, read_predictions
+from proofreel.eval.calibration.fitted_rows import FITTED_ROWS_FILE
+from proofreel.eval.metrics.calibration_error import ece_event
+from proofreel.eval.metrics.decisions import confusion, f1, f1_macro
+from proofreel.eval.metrics.ranking import roc_auc
+from proofreel.eval.scoring.predictions import groups_of, labels_of, margins_of, read_predictions
+from proofreel.eval.uncertainty.bootstrap import Interval
+from proofreel.eval.uncertainty.metric_draws import headline_intervals
 from proofreel.models.calibration import sigmoid
 from proofreel.models.decisions import read_decision
 

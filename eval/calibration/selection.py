@@ -1,0 +1,166 @@
+"""Which calibration method: by log-loss on groups held out, the simplest of those that are not clearly worse.
+
+The rule: cross-fit every candidate over folds that share no group; take the least mean log-loss; then take the simplest
+method (in the order of `METHODS`) whose loss is within one standard error of it, the standard error being that of the
+mean difference to the best, clustered by group. Methods that follow the data step by step are candidates from 1,000
+rows on. A temperature at its bound is none: on perfectly separated rows it would promise certainty, and held-out rows
+as easy as these cannot contradict it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+from ...core.errors import CalibrationError
+from ...models.calibration import FEW_ROWS, STEP_METHODS
+from ...models.calibration_maps import METHODS, Method
+from ...models.group_calibration import GroupKey
+from ..metrics.base import Floats
+from .methods import fit_map
+from .per_group import fit_corrections
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a method reached on held-out groups.
+
+    Attributes:
+        nll: mean cross-fitted log-loss in nats; NaN for a method that was not tried.
+        se: standard error of the mean difference to the best candidate, clustered by group; 0 for the best.
+        note: why it was not tried, else empty.
+    """
+
+    method: Method
+    nll: float
+    se: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen method and every candidate, simplest first."""
+
+    method: Method
+    candidates: tuple[Candidate, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; a method that was not tried has no loss."""
+        tried = [c for c in self.candidates if not math.isnan(c.nll)]
+        return {
+            "rule": "simplest within one clustered standard error of the least cross-fitted log-loss",
+            "chosen": self.method,
+            "candidates": [{"method": c.method, "nll": c.nll, "se_of_difference": c.se} for c in tried],
+            "not_tried": {c.method: c.note for c in self.candidates if c.note},
+        }
+
+
+def choose_method(
+    margins: Floats,
+    labels: Floats,
+    groups: NDArray,
+    where: str = "calibration",
+    weights: Floats | None = None,
+) -> Choice:
+    """The method by the module's rule; arguments (n,) each, checked."""
+    weights = np.ones(len(margins)) if weights is None else weights
+    folds = grouped_folds(labels, groups, where=where)
+    notes = {m: _why_not(m, margins, labels, weights) for m in METHODS}
+    losses_by: dict[Method, Floats] = {
+        m: row_losses(cross_fitted_logits(margins, labels, folds, m, weights), labels) for m in METHODS if not notes[m]
+    }
+    means: dict[Method, float] = {m: float(np.average(losses, weights=weights)) for m, losses in losses_by.items()}
+    best = min(means, key=means.__getitem__)  # the simpler of equals, because METHODS go from simple to rich
+
+    def candidate(m: Method) -> Candidate:
+        if notes[m]:
+            return Candidate(m, math.nan, math.nan, notes[m])
+        return Candidate(m, means[m], clustered_se(losses_by[m] - losses_by[best], groups, weights))
+
+    found = tuple(candidate(m) for m in METHODS)
+    chosen: Method = next(c.method for c in found if c.nll - c.se <= means[best])
+    return Choice(chosen, found)
+
+
+def cross_fitted_logits(
+    margins: Floats,
+    labels: Floats,
+    folds: NDArray[np.int64],
+    method: Method,
+    weights: Floats | None = None,
+    correct: tuple[GroupKey, NDArray, int] | None = None,
+) -> Floats:
+    """Calibrated log-odds of each row by a map fitted on the other folds only, (n,).
+
+    Args:
+        margins, labels, folds, weights: (n,) each.
+        correct: key, values (n,) and least rows of corrections per group, fitted on the other folds as well.
+    """
+    weights = np.ones(len(margins)) if weights is None else weights
+    logits = np.empty(len(margins))
+    for fold in np.unique(folds):
+        out = folds == fold
+        fitted, _ = fit_map(method, margins[~out], labels[~out], weights[~out])
+        logits[out] = fitted.logits(margins[out])
+        if correct is not None:
+            key, values, min_rows = correct
+            found = fit_corrections(fitted, margins[~out], labels[~out], weights[~out], values[~out], key, min_rows)
+            logits[out] = found.apply(logits[out], values[out])
+    return logits
+
+
+def row_losses(logits: Floats, labels: Floats) -> Floats:
+    """Log-loss of each row in nats, from log-odds, (n,)."""
+    return np.logaddexp(0, np.where(labels == 1, -logits, logits))
+
+
+def clustered_se(values: Floats, groups: NDArray, weights: Floats | None = None) -> float:
+    """Standard error of the weighted mean of `values` when rows of a group move together; NaN with one group."""
+    weights = np.ones(len(values)) if weights is None else weights
+    _, which = np.unique(groups, return_inverse=True)
+    residual = weights * (values - np.average(values, weights=weights))
+    sums = np.bincount(which, residual)
+    n_groups = len(sums)
+    if n_groups < 2:
+        return math.nan
+    return float(np.sqrt(n_groups / (n_groups - 1) * np.sum(sums**2)) / np.sum(weights))
+
+
+def grouped_folds(
+    labels: Floats, groups: NDArray, n_folds: int = 5, seed: int = 0, where: str = "calibration"
+) -> NDArray[np.int64]:
+    """A fold number per row, shape (n,): no group in two folds, both classes outside of each fold.
+
+    Takes fewer folds where the data allow no more.
+
+    Raises:
+        CalibrationError: not even two folds are possible.
+    """
+    n_groups = len(np.unique(groups))
+    n_smallest = int(min(np.sum(labels == 1), np.sum(labels == 0)))
+    for k in range(min(n_folds, n_groups, n_smallest), 1, -1):
+        folds = np.empty(len(labels), dtype=np.int64)
+        # Rows that each stand alone need no search for a fair share of groups, which is slow for many.
+        alone = n_groups == len(labels)
+        splitter = (StratifiedKFold if alone else StratifiedGroupKFold)(n_splits=k, shuffle=True, random_state=seed)
+        for fold, (_, held_out) in enumerate(splitter.split(labels, labels, None if alone else groups)):
+            folds[held_out] = fold
+        if all(len(np.unique(labels[folds != fold])) == 2 for fold in range(k)):
+            return folds
+    raise CalibrationError(
+        f"{where}: rows cannot be cut into two folds by group with both classes outside each, "
+        f"got {len(labels)} rows of {n_groups} groups; calibrate on more groups (videos)"
+    )
+
+
+def _why_not(method: Method, margins: Floats, labels: Floats, weights: Floats) -> str:
+    if method in STEP_METHODS and len(margins) < FEW_ROWS:
+        return f"{len(margins)} rows, fewer than {FEW_ROWS}"
+    if method == "temperature" and fit_map(method, margins, labels, weights)[1]:
+        return "the slope stopped at its bound"
+    return ""

@@ -1,0 +1,1 @@
+"""Cascades of verifiers: fitted, costed, reported."""

@@ -1,0 +1,271 @@
+"""Fitting a cascade: where each stage is sure, and what its probabilities mean on the rows that reach it.
+
+One number, the risk r, is fitted: every stage but the last answers where its calibrated chance of being wrong,
+min(p, 1 - p), is at most r (Chow, 1970: no other rule that abstains as often errs less). Risks are tried from never
+answering to answering nearly always, and the one is taken that meets the target:
+
+    auc_loss:0.005   the cheapest whose AUC is at most 0.005 below that of the last stage alone
+    cost:0.5         the highest AUC at no more than 0.5 of what the last stage alone costs
+
+AUCs are of cross-fitted probabilities, so that no stage profits from having been calibrated on the row.
+Shape suffixes: _S stages, _N rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.errors import CalibrationError, RowError
+from ...core.pairs import Pair
+from ...models.bands import BandObjective
+from ...models.calibration import IDENTITY, Calibration, sigmoid
+from ...models.calibration_maps import Method
+from ...models.cascade_plan import NOBODY, Band, Plan, reached
+from ...models.cascade_stages import Stage
+from ..calibration.fit import fit_calibration, fit_decision
+from ..calibration.selection import cross_fitted_logits, grouped_folds
+from ..metrics.base import Floats
+from ..metrics.ranking import roc_auc
+from ..scoring.predictions import Prediction, groups_of, labels_of, read_predictions
+from ..scoring.score import score_to
+from .costs import Costs, Unit
+
+FEWEST = 10  # rows of each class that must reach a stage: its map has two numbers to learn from them
+N_RISKS = 40
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a risk gives on the calibration rows.
+
+    Attributes:
+        risk: at most this chance of being wrong, and a stage answers; -1: only the last one ever answers.
+        auc: of cross-fitted probabilities.
+        cost: as a share of that of the last stage alone; above 1, the others cost more than they save.
+        answered: share of all rows that each stage answered.
+    """
+
+    risk: float
+    auc: float
+    cost: float
+    answered: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A plan, the candidate it came from, and all others."""
+
+    plan: Plan
+    chosen: Candidate
+    candidates: tuple[Candidate, ...]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The calibration rows, as arrays; `known` are fits by stage and rows: risks often ask the same."""
+
+    margins_SN: Floats
+    labels: Floats
+    groups: NDArray[np.str_]
+    folds: NDArray[np.int64]
+    method: Method
+    where: str
+    known: dict[tuple[int, bytes], tuple[Calibration, Floats]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A risk tried out: calibrations, who answered, and cross-fitted margins (NaN where nobody did)."""
+
+    calibrations: tuple[Calibration, ...]
+    bands: tuple[Band, ...]
+    stage_N: NDArray[np.int64]
+    margins_N: Floats
+
+
+def score_stages(
+    stages: Sequence[Stage], pairs: Sequence[Pair], folder: str | Path, source: dict[str, Any] | None = None
+) -> list[list[Prediction]]:
+    """What every stage says of every pair, each in a file of its own; goes on where an earlier call was stopped."""
+    found = []
+    for number, stage in enumerate(stages):
+        path = Path(folder) / f"stage-{number}.parquet"
+        about = (source or {}) | {"view": dataclasses.asdict(stage.view)}
+        score_to(path, stage.verifier, stage.shown(pairs), about)
+        found.append(read_predictions(path)[0])
+    return found
+
+
+def fit_cascade(
+    scored: Sequence[Sequence[Prediction]],
+    costs: Sequence[Costs],
+    target: str = "auc_loss:0.005",
+    method: Method = "platt",
+    objective: str | Sequence[str] = "f1",
+    *,
+    unit: Unit = "flops",
+    together: bool = True,
+    abstain: tuple[BandObjective, float] | None = None,
+    fitted_on: dict[str, Any] | None = None,
+    where: str = "cascade",
+) -> Fitted:
+    """Bands, calibrations and operating points from what every stage said of the calibration split.
+
+    Args:
+        scored: per stage, predictions of the same rows in the same order (`score_stages`).
+        costs: per stage (`cascade_costs.costs_of`), of these rows.
+        target: `auc_loss:X` or `cost:X`, see above.
+        method: of every stage's calibration. Platt's two numbers are fitted well by the few rows that reach the end.
+        unit: what costs are counted in; pictures are nearly all that long videos cost, and little of short ones.
+        together: claims about one evidence come together, and it is read once; or one by one.
+        objective, abstain: as for `calibrating.fit_decision`, on the cascade's probabilities.
+        fitted_on: stored with the cascade's decision.
+
+    Raises:
+        RowError: stages with different rows. CalibrationError: rows of another split or of several, too few of them, or
+            a target that no risk reaches.
+    """
+    check_aligned(scored, costs)
+    rows, used = _rows(scored, method, where)
+    costs = [cost.take(used) for cost in costs]
+    trials = {risk: trial for risk in _risks(rows) if (trial := _tried(rows, risk)) is not None}
+    if -1.0 not in trials:
+        raise CalibrationError(f"{where}: the last stage cannot be calibrated, got {len(used)} rows; label more")
+    candidates = tuple(_candidate(rows, risk, trial, costs, (unit, together)) for risk, trial in trials.items())
+    chosen = _chosen(candidates, target, where)
+    trial = trials[chosen.risk]
+    described = dataclasses.asdict(chosen) | {"answered": list(chosen.answered)}
+    described |= {"target": target, "unit": unit, "together": together}
+    about = (fitted_on or {"split": "calibration"}) | {"cascade": described}
+    final = [
+        dataclasses.replace(row, margin=float(margin), p_supported=float(sigmoid(margin)), error=None)
+        for row, margin in zip((scored[-1][i] for i in used), trial.margins_N, strict=True)
+        if not np.isnan(margin)
+    ]
+    decision = fit_decision(final, "none", objective, about, where, abstain=abstain)
+    return Fitted(Plan(trial.calibrations, trial.bands, decision), chosen, candidates)
+
+
+def check_aligned(scored: Sequence[Sequence[Prediction]], costs: Sequence[Costs]) -> None:
+    """`RowError` unless every stage has the same rows, in the same order, and as many costs."""
+    ids = [[(p.pair_id, p.label, p.split, p.group) for p in rows] for rows in scored]
+    if len(ids) < 2 or any(other != ids[0] for other in ids[1:]):
+        raise RowError(
+            f"cascade: every stage must have said something of the same rows, got {[len(i) for i in ids]} rows that "
+            "differ; score them with `score_stages`"
+        )
+    if [len(cost.prefix_tokens) for cost in costs] != [len(i) for i in ids]:
+        raise RowError(f"cascade: every row has a cost at every stage, got {len(costs)} costs; see `costs_of`")
+
+
+def _rows(scored: Sequence[Sequence[Prediction]], method: Method, where: str) -> tuple[_Rows, NDArray[np.int64]]:
+    """The labelled rows of the calibration split, and their places."""
+    splits = sorted({str(p.split) for p in scored[0]})
+    if splits != ["calibration"]:
+        raise CalibrationError(
+            f"{where}: a cascade is fitted on the calibration split alone, got rows of {splits}; score that split"
+        )
+    used = np.array([i for i, row in enumerate(scored[0]) if row.label is not None], dtype=np.int64)
+    labelled = [scored[0][i] for i in used]
+    labels, groups = labels_of(labelled), groups_of(labelled)
+    margins_SN = np.array([[rows[i].margin for i in used] for rows in scored], dtype=np.float32).astype(np.float64)
+    folds = grouped_folds(labels, groups, where=where)
+    return _Rows(margins_SN, labels, groups, folds, method, where), used
+
+
+def _risks(rows: _Rows) -> list[float]:
+    """Never, and the chances of being wrong among which the first stage's rows divide evenly."""
+    said = ~np.isnan(rows.margins_SN[0])
+    if not _enough(rows, said):
+        return [-1.0]
+    p = _shipped(_fit(rows, 0, said), rows.margins_SN[0, said])
+    return [-1.0, *(float(r) for r in np.unique(np.quantile(np.minimum(p, 1 - p), np.linspace(0, 1, N_RISKS))[:-1]))]
+
+
+def _tried(rows: _Rows, risk: float) -> _Trial | None:
+    """Every stage calibrated on the rows that reach it; None where too few reach one."""
+    n_stages, n = rows.margins_SN.shape
+    stage_N, margins_N = np.full(n, NOBODY), np.full(n, np.nan)
+    calibrations, bands = [], (Band.at_risk(risk),) * (n_stages - 1)
+    for stage in range(n_stages):
+        asked = (stage_N == NOBODY) & ~np.isnan(rows.margins_SN[stage])
+        fit = _fitted(rows, stage, asked)
+        if fit is None and (risk >= 0 or stage == n_stages - 1):
+            return None
+        calibration, crossed_N = fit or (IDENTITY, margins_N)  # of a stage that never answers
+        calibrations.append(calibration)
+        sure = stage == n_stages - 1 or bands[stage].sure(_shipped(calibration, rows.margins_SN[stage]))
+        ends = asked & sure
+        stage_N[ends], margins_N[ends] = stage, crossed_N[ends]
+    return _Trial(tuple(calibrations), bands, stage_N, margins_N)
+
+
+def _fitted(rows: _Rows, stage: int, asked: NDArray[np.bool_]) -> tuple[Calibration, Floats] | None:
+    """A stage's calibration on these rows, and its cross-fitted log-odds of them (NaN elsewhere); None if too few."""
+    key = stage, asked.tobytes()
+    if key not in rows.known:
+        labels, folds = rows.labels[asked], rows.folds[asked]
+        if not (_enough(rows, asked) and _both_classes_outside(labels, folds)):
+            return None
+        crossed_N = np.full(len(asked), np.nan)
+        crossed_N[asked] = cross_fitted_logits(rows.margins_SN[stage, asked], labels, folds, rows.method)
+        rows.known[key] = _fit(rows, stage, asked), crossed_N
+    return rows.known[key]
+
+
+def _fit(rows: _Rows, stage: int, asked: NDArray[np.bool_]) -> Calibration:
+    margins, groups = rows.margins_SN[stage, asked], rows.groups[asked]
+    about = {"stage": stage, "split": "calibration"}
+    return fit_calibration(margins, rows.labels[asked], rows.method, groups, about, f"{rows.where}: stage {stage}")
+
+
+def _shipped(calibration: Calibration, margins: Floats) -> Floats:
+    """Probabilities as `Plan` has them, to the last digit: who is asked must not depend on the route."""
+    return sigmoid(calibration.logits(margins).astype(np.float32))
+
+
+def _enough(rows: _Rows, asked: NDArray[np.bool_]) -> bool:
+    return min(int(np.sum(rows.labels[asked] == y)) for y in (0, 1)) >= FEWEST
+
+
+def _both_classes_outside(labels: Floats, folds: NDArray[np.int64]) -> bool:
+    outside = [labels[folds != fold] for fold in np.unique(folds)]
+    return len(outside) > 1 and all(np.sum(y == 1) >= 2 <= np.sum(y == 0) for y in outside)
+
+
+def _candidate(
+    rows: _Rows, risk: float, trial: _Trial, costs: Sequence[Costs], counted: tuple[Unit, bool]
+) -> Candidate:
+    unit, together = counted
+    answered = ~np.isnan(trial.margins_N)
+    auc = float(roc_auc(trial.margins_N[answered], rows.labels[answered]))
+    shares = tuple(float(np.mean(trial.stage_N == stage)) for stage in range(len(costs)))
+    asked = [reached(trial.stage_N, stage) for stage in range(len(costs))]
+    spent = sum(getattr(cost.total(a, together), unit) for cost, a in zip(costs, asked, strict=True))
+    alone = getattr(costs[-1].total(np.ones(len(rows.labels), dtype=bool), together), unit)
+    return Candidate(risk, auc, spent / alone if alone else 0.0, shares)
+
+
+def _chosen(candidates: Sequence[Candidate], target: str, where: str) -> Candidate:
+    name, _, text = target.partition(":")
+    try:
+        bound = float(text)
+    except ValueError:
+        bound = -1.0
+    if name not in ("auc_loss", "cost") or not 0 <= bound <= 1:
+        raise CalibrationError(f"{where}: target must be auc_loss:X or cost:X with X in [0, 1], got {target!r}; fix it")
+    if name == "auc_loss":
+        alone = next(c.auc for c in candidates if c.risk < 0)
+        return min((c for c in candidates if c.auc >= alone - bound), key=lambda c: (c.cost, -c.auc))
+    affordable = [c for c in candidates if c.cost <= bound]
+    if not affordable:
+        least = min(c.cost for c in candidates)
+        raise CalibrationError(f"{where}: no risk is as cheap, got {target}, at least {least:.3f}; allow that much")
+    return max(affordable, key=lambda c: (c.auc, -c.cost))

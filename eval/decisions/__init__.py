@@ -1,0 +1,1 @@
+"""From probabilities to decisions: thresholds, abstention, risk control, prevalence."""

@@ -1,0 +1,1 @@
+"""A verifier made public: export, model card, stored evaluation, hub."""

@@ -1,0 +1,340 @@
+"""From a draft and its calibration to the published verifier directory.
+
+What becomes of a calibration when its verifier is merged: kept where the margins are the same, else fitted again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...core.errors import CalibrationError, ConfigError, DirectoryError
+from ...data_prep.dataset import read_split, sha256_of
+from ...models.decisions import Decision, OperatingPoint, read_decision, write_decision
+from ...models.directory import CONFIG, MANIFEST, VerifierConfig, fingerprint, read_directory, write_directory
+from ...models.golden import TOLERANCE, SelfTest, selftest, write_golden
+from ...models.loading import Dtype
+from ...models.merging import write_merged
+from ...models.paths import relative_base
+from ...models.requirements import requirements_of
+from ...models.verifier import Verifier
+from ...models.windows import Windowing
+from ..calibration.fit import PerGroup, fit_decision
+from ..calibration.fitted_rows import FITTED_ROWS_FILE, write_fitted_rows
+from ..calibration.per_group import MIN_ROWS
+from ..decisions.thresholds import goal_of
+from ..scoring.predictions import Prediction, margins_of
+from .evaluation import PREDICTIONS, evaluate, score_split, write_evaluation
+from .model_card import describe_data, write_card
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Margins of the same rows before and after merging.
+
+    Attributes:
+        n: rows scored both times.
+        n_failed: rows that failed both times.
+        max_difference: the largest |after - before| of these n.
+        same: every difference is within the tolerance, and the same rows failed.
+    """
+
+    n: int
+    n_failed: int
+    max_difference: float
+    same: bool
+
+
+def compare(before: Sequence[Prediction], after: Sequence[Prediction], dtype: str) -> Comparison:
+    """Whether merging changed the function, as far as these rows tell.
+
+    Args:
+        before: predictions of the verifier with its adapter.
+        after: of the merged one, of the same rows in the same order.
+        dtype: the precision the verifier was trained in; it decides the tolerance (`models.golden.TOLERANCE`).
+
+    Raises:
+        CalibrationError: other rows, or none that was scored both times: nothing is shown.
+    """
+    if [p.pair_id for p in before] != [p.pair_id for p in after]:
+        raise CalibrationError("merging: margins must be of the same rows, got other pair ids; score one split twice")
+    m, n = margins_of(before), margins_of(after)
+    failed, both = np.isnan(m), ~np.isnan(m) & ~np.isnan(n)
+    if not both.any():
+        raise CalibrationError(
+            f"merging: no row was scored before and after, got {len(m)} rows; give data whose media can be read"
+        )
+    difference = np.abs(n - m)[both]
+    absolute, relative = TOLERANCE[dtype]
+    within = bool((difference <= absolute + relative * np.abs(m[both])).all())
+    same_failed = bool((failed == np.isnan(n)).all())
+    return Comparison(int(both.sum()), int(failed.sum()), float(difference.max()), within and same_failed)
+
+
+def refit(decision: Decision, predictions: Sequence[Prediction], fitted_on: dict[str, Any], where: str) -> Decision:
+    """The same decision fitted again on other margins: method, objectives, default, band and guarantees as before.
+
+    Raises:
+        CalibrationError: as `fit_decision`; and for a point whose guarantee cannot be asked for again.
+    """
+    calibration = decision.calibration
+    points = [decision.point(), *(p for p in decision.points if p.name != decision.default)]
+    extra: dict[str, Any] = {}
+    if controlled := [_risk(p) for p in points if p.guarantee is not None]:
+        extra["risks"] = controlled
+    if decision.abstain is not None:
+        extra["abstain"] = (decision.abstain.objective, decision.abstain.target)
+    if calibration.by_group is not None:
+        corrected = calibration.by_group.corrections.values()
+        extra["per_group"] = PerGroup(calibration.by_group.key, min([MIN_ROWS, *(c.n for c in corrected)]))
+    goals: list[Any] = [goal_of(p) for p in points if p.guarantee is None]
+    found = fit_decision(
+        predictions,
+        "auto" if "choice" in calibration.fitted_on else calibration.method,
+        goals,
+        fitted_on,
+        where,
+        prior=calibration.prior,
+        aggregation=calibration.aggregation,
+        **extra,
+    )
+    names = [p.name for p in found.points]
+    return dataclasses.replace(found, default=decision.default if decision.default in names else found.default)
+
+
+def _risk(point: OperatingPoint) -> tuple[str, float, float]:
+    promise = point.guarantee
+    if promise is None or promise.delta is None:
+        raise CalibrationError(
+            f"operating point {point.name}: a guarantee on average is not fitted again here; "
+            "export the merged verifier without it"
+        )
+    return promise.risk, promise.at_most, promise.delta
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What travels along as `eval/`: files made before, or a split to score and report on now.
+
+    Attributes:
+        report: folder written by eval/report.py.
+        predictions: Parquet written by eval/predict.py, of the reported rows.
+        split: of the data set, to be scored with what is exported; instead of the other two.
+    """
+
+    report: Path | None = None
+    predictions: Path | None = None
+    split: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse both ways at once."""
+        if self.split is not None and (self.report is not None or self.predictions is not None):
+            raise ConfigError(
+                f"evaluation: made before or made now, got a report or predictions and the split {self.split!r}; "
+                "give one of them"
+            )
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Merge the adapter into its full-precision base.
+
+    Attributes:
+        dtype: of the stored weights; None: as trained.
+        recalibrate: where merging changes the function, fit calibration and thresholds again instead of refusing.
+    """
+
+    dtype: Dtype | None = None
+    recalibrate: bool = False
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A draft that will be exported as it is, the calibration folder that belongs to it, and how it was merged."""
+
+    draft: Path
+    calibration: Path
+    merged: dict[str, Any] | None = None
+
+
+def export(
+    draft: Path,
+    calibration: Path,
+    data: Path,
+    out: Path,
+    base: Path | None = None,
+    evaluation: Evaluation | None = None,
+    merge: Merge | None = None,
+    license: str | None = None,
+    device: str = "cpu",
+) -> SelfTest:
+    """Write the verifier directory `out` and prove that it reloads to the same margins.
+
+    Args:
+        draft: what training left.
+        calibration: folder with calibration.json and thresholds.json fitted on the draft's own predictions.
+        data: data set whose calibration split gives the golden inputs, and the rows a merged verifier is compared on.
+        out: must not exist.
+        base: base checkpoint, if not where the draft says.
+        evaluation: what travels along as eval/.
+        merge: store the whole model instead of an adapter.
+        license: for the model card.
+        device: where golden margins, and everything else scored here, are computed.
+
+    Raises:
+        CalibrationError: the calibration was fitted on another verifier's predictions; or merging changes the function
+            and fitting again was not asked for, or does not work out.
+        ConfigError: an evaluation that cannot hold for what is exported.
+        DirectoryError: the exported directory does not reproduce its own golden margins.
+    """
+    evaluation = evaluation or Evaluation()
+    if out.exists():
+        raise DirectoryError(f"{out}: already exists; choose another name or remove it")
+    windowing = _check_fitted(draft, calibration)
+    with _workplace(out) as work:
+        ready = _Ready(draft, calibration)
+        if merge is not None:
+            ready = _merged(draft, calibration, windowing, data, work, base, merge, device)
+        verifier = _load(ready.draft, windowing, base, device)
+        if evaluation.split is not None:
+            evaluate(verifier, data, evaluation.split, ready.calibration, work / "eval")
+            evaluation = Evaluation(work / "eval", work / "eval" / PREDICTIONS)
+            scored_with = verifier.fingerprint
+        else:
+            _check_holds(evaluation, ready)
+            scored_with = fingerprint(draft)
+
+        def fill(folder: Path) -> None:
+            config = _fill(folder, out, ready, verifier, data)
+            write_evaluation(
+                folder / "eval", scored_with, read_decision(folder), evaluation.report, evaluation.predictions
+            )
+            write_card(folder, out.name, config, describe_data(data, draft), license)
+
+        write_directory(out, fill)
+    result = selftest(out, Verifier.from_pretrained(out, device=device, base=base), read_directory(out).dtype)
+    if not result.passed:
+        shutil.rmtree(out)
+        raise DirectoryError(
+            f"{out}: golden margins differ by {result.max_difference:g} after reloading, allowed {result.allowed:g} "
+            f"{list(result.problems)}; the export was removed, please report this"
+        )
+    return result
+
+
+def _check_fitted(draft: Path, calibration: Path) -> Windowing | None:
+    """The windowing that the calibration's margins were made by; it is the one that is exported."""
+    fitted = read_decision(calibration).calibration
+    fitted_on = fitted.fitted_on.get("verifier_fingerprint")
+    if fitted_on != fingerprint(draft):
+        raise CalibrationError(
+            f"{calibration}: fitted on another verifier, got fingerprint {str(fitted_on)[:12]} instead of "
+            f"{fingerprint(draft)[:12]}; run eval/predict.py and eval/calibrate.py with this draft"
+        )
+    windowing = None if fitted.aggregation is None else Windowing.parse(fitted.aggregation)
+    if (recorded := read_directory(draft).windowing) not in (None, windowing):
+        raise CalibrationError(
+            f"{calibration}: fitted on margins aggregated by {fitted.aggregation}, got a verifier that says "
+            f"{recorded.rule}; run eval/predict.py without --windowing, and eval/calibrate.py again"
+        )
+    return windowing
+
+
+def _load(draft: Path, windowing: Windowing | None, base: Path | None, device: str) -> Verifier:
+    return Verifier.from_pretrained(draft, device=device, base=base).with_windowing(windowing)
+
+
+@contextmanager
+def _workplace(out: Path) -> Iterator[Path]:
+    """A folder beside the export, so that what was made in it can be moved; removed in the end."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.work-") as work:
+        yield Path(work)
+
+
+def _merged(
+    draft: Path,
+    calibration: Path,
+    windowing: Windowing | None,
+    data: Path,
+    work: Path,
+    base: Path | None,
+    merge: Merge,
+    device: str,
+) -> _Ready:
+    """The merged draft with its calibration: the one there is where margins are the same, else one fitted again."""
+    trained_dtype = read_directory(draft).dtype
+    write_merged(draft, work / "merged", base, merge.dtype)
+    before = _score(draft, windowing, data, work / "before.parquet", base, device)
+    after = _score(work / "merged", windowing, data, work / "after.parquet", base, device)
+    found = compare(before, after, trained_dtype)
+    if not found.same:
+        if not merge.recalibrate:
+            raise CalibrationError(
+                f"{draft}: merging changes what it says, got margins up to {found.max_difference:.4g} apart on "
+                f"{found.n} calibration rows; pass --recalibrate to fit the calibration again, or export the adapter"
+            )
+        decision = read_decision(calibration)
+        about = {
+            "split": "calibration",
+            "predictions_sha256": sha256_of(work / "after.parquet"),
+            "verifier_fingerprint": fingerprint(work / "merged"),
+        }
+        calibration = work / "recalibrated"
+        write_decision(calibration, refit(decision, after, about, f"{draft} merged"))
+        write_fitted_rows(calibration, after)
+    measured = dataclasses.asdict(found) | {"calibration": "kept" if found.same else "fitted again"}
+    return _Ready(work / "merged", calibration, measured)
+
+
+def _score(
+    directory: Path, windowing: Windowing | None, data: Path, path: Path, base: Path | None, device: str
+) -> list[Prediction]:
+    return score_split(_load(directory, windowing, base, device), data, "calibration", path)
+
+
+def _check_holds(evaluation: Evaluation, ready: _Ready) -> None:
+    given = evaluation.report or evaluation.predictions
+    if given is not None and ready.merged is not None and not ready.merged["same"]:
+        raise ConfigError(
+            f"{given}: is of the verifier before merging, which changed it, got margins up to "
+            f"{ready.merged['max_difference']:.4g} apart; name the split to score again (--test-split), or leave it out"
+        )
+
+
+def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path) -> VerifierConfig:
+    """Weights, processor, configuration, decision and golden inputs. A merged draft is temporary: its files move."""
+    config = _described(read_directory(ready.draft), out, ready, verifier)
+    move_or_copy = shutil.copy2 if ready.merged is None else shutil.move
+    unwanted = shutil.ignore_patterns(MANIFEST)
+    shutil.copytree(ready.draft, folder, dirs_exist_ok=True, ignore=unwanted, copy_function=move_or_copy)
+    (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
+    write_decision(folder, read_decision(ready.calibration))
+    if (fitted := ready.calibration / FITTED_ROWS_FILE).is_file():  # a report by this directory can prove its rows new
+        shutil.copy2(fitted, folder / FITTED_ROWS_FILE)
+    write_golden(folder / "golden", verifier, read_split(data, "calibration"))
+    return config
+
+
+def _described(config: VerifierConfig, out: Path, ready: _Ready, verifier: Verifier) -> VerifierConfig:
+    """The configuration as published: the base as seen from `out`, the packages it needs, what merging did."""
+    path = relative_base(config.base.path, old=ready.draft, new=out)
+    needed = requirements_of(verifier.encoder.layout.sees, config.weights == "adapter", config.quantization is not None)
+    trained = config.trained
+    if ready.merged is not None:
+        trained = trained | {"merged": trained["merged"] | ready.merged}
+    return dataclasses.replace(
+        config,
+        base=dataclasses.replace(config.base, path=path),
+        windowing=verifier.windowing,
+        requirements=needed | config.requirements,
+        trained=trained,
+    )

@@ -1,0 +1,443 @@
+"""The card of a published verifier: README.md with front matter that hubs read, made from what the directory holds.
+
+Everything said is read from the directory and the data set's manifest; what is not known is said to be unknown. The
+text is `model_card.md.j2`, the front matter `model_index.py`.
+
+What a card says of the run that made its verifier: over which base, what trained, who taught it, what was merged.
+
+The front matter of a model card: what model hubs read, with `model-index` for the numbers they show.
+
+The shape is that of the Hugging Face hub's model card specification; tests read it back with its own client.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
+
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ...data_prep.dataset import read_manifest, sha256_of
+from ...models.bounds import StoredInterval
+from ...models.decisions import Decision, OperatingPoint, read_decision
+from ...models.directory import VerifierConfig
+from ..metrics.definitions import definition
+from ..scoring.predictions import read_predictions
+
+TASK_NAME = "Claim verification"
+
+
+class Metric(NamedTuple):
+    """A number of a report: its key there, the identifier hubs know it by, how a reader calls it, and its convention.
+
+    `convention` is a name of `conventions.DEFINITIONS`, under which a report also keeps the interval.
+    """
+
+    key: str
+    type: str
+    name: str
+    convention: str
+
+
+METRICS = (
+    Metric("auc", "roc_auc", "ROC-AUC", "auc"),
+    Metric("ap", "average_precision", "average precision", "ap"),
+    Metric("balanced_accuracy", "balanced_accuracy", "balanced accuracy", "balanced_accuracy"),
+    Metric("f1", "f1", "F1 of supported", "f1"),
+    Metric("f1_macro", "f1_macro", "macro F1", "f1_macro"),
+    Metric("accuracy", "accuracy", "accuracy", "accuracy"),
+    Metric("nll_after", "log_loss", "log-loss", "nll"),
+    Metric("brier_after", "brier_score", "Brier score", "brier"),
+    Metric("ece_after", "expected_calibration_error", "calibration error, 15 equal-width bins", "ece_event"),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What numbers were measured on."""
+
+    dataset: str
+    split: str | None
+    manifest_sha256: str | None
+
+
+def front_matter(
+    name: str,
+    config: VerifierConfig,
+    row: Mapping[str, Any] | None,
+    measured: Measured,
+    license: str | None = None,
+) -> str:
+    """YAML between a card's two rules, without them.
+
+    Args:
+        name: of the verifier.
+        config: of its directory.
+        row: the headline of a report; None where nothing was measured.
+        measured: what the headline stands on.
+        license: an identifier the hub knows, or None.
+    """
+    matter: dict[str, Any] = {"library_name": "proofreel", "pipeline_tag": pipeline_tag(config), "tags": _tags(config)}
+    if license is not None:
+        matter["license"] = license
+    if is_hub_id(config):
+        matter |= {
+            "base_model": config.base.path,
+            "base_model_relation": "adapter" if config.weights == "adapter" else "finetune",
+        }
+    if row is not None and (index := model_index(name, config, row, measured)):
+        matter["model-index"] = index
+    return yaml.safe_dump(matter, sort_keys=False, allow_unicode=True).strip()
+
+
+def model_index(name: str, config: VerifierConfig, row: Mapping[str, Any], measured: Measured) -> list[dict[str, Any]]:
+    """The `model-index` of one row of results; empty where no metric is defined, as hubs take no null."""
+    metrics = [_metric(metric, row) for metric in METRICS if is_number(row.get(metric.key))]
+    if not metrics:
+        return []
+    dataset: dict[str, Any] = {"type": measured.dataset, "name": measured.dataset}
+    if measured.split is not None:
+        dataset["split"] = measured.split
+    counts = {k: row[k] for k in ("n", "n_groups", "n_failed", "positive_rate") if is_number(row.get(k))}
+    dataset["args"] = counts | ({"manifest_sha256": measured.manifest_sha256} if measured.manifest_sha256 else {})
+    task = {"type": pipeline_tag(config), "name": TASK_NAME}
+    return [{"name": name, "results": [{"task": task, "dataset": dataset, "metrics": metrics}]}]
+
+
+def interval_of(row: Mapping[str, Any], metric: Metric) -> Mapping[str, Any] | None:
+    """The interval a report gives a metric; None where it gives none or an undefined one."""
+    found = (row.get("intervals") or {}).get(metric.convention) or row.get(f"{metric.key}_interval")
+    return found if found and is_number(found.get("low")) and is_number(found.get("high")) else None
+
+
+def is_number(value: Any) -> bool:
+    """A finite number: what may stand in a table."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_hub_id(config: VerifierConfig) -> bool:
+    """Whether the base is named by a hub id: one with a revision. A folder beside the directory means nothing there."""
+    return config.base.revision is not None
+
+
+def pipeline_tag(config: VerifierConfig) -> str:
+    """The hub's task that fits best what the verifier judges claims by."""
+    kinds = set(config.modalities or ("video",))
+    if "video" in kinds:
+        return "video-text-to-text"
+    return "image-text-to-text" if "image" in kinds else "text-classification"
+
+
+def _metric(metric: Metric, row: Mapping[str, Any]) -> dict[str, Any]:
+    args: dict[str, Any] = {"convention": definition(metric.convention)}
+    name = metric.name
+    if (interval := interval_of(row, metric)) is not None:
+        level = float(interval.get("level", 0.95))
+        args |= {"low": float(interval["low"]), "high": float(interval["high"]), "level": level, "resampled": "groups"}
+        name += f" ({level:.0%} interval {args['low']:.3f} to {args['high']:.3f})"
+    return {"type": metric.type, "value": float(row[metric.key]), "name": name, "args": args}
+
+
+def _tags(config: VerifierConfig) -> list[str]:
+    tags = ["proofreel", "claim-verification", "calibrated"]
+    tags += ["lora"] if config.weights == "adapter" else []
+    tags += ["nli"] if config.head == "nli" else []
+    return tags + list(config.modalities or ())
+
+
+def run_lines(config: VerifierConfig) -> list[str]:
+    """One sentence each, of what the configuration records."""
+    base = f"`{config.base.path}`, revision `{config.base.revision}`" if is_hub_id(config) else "a local checkpoint"
+    lines = [f"Base: {base}, weights SHA-256 `{config.base.weights_sha256}`."]
+    parameters = config.trained.get("parameters") or {}
+    parts = [f"{n:,} in {part}" for part, n in parameters.items() if n and part != "total"]
+    if parts:
+        lines.append(f"Trained parameters: {', '.join(parts)}, of {parameters.get('total', 0):,}.")
+    for key in ("steps", "epochs", "git_revision"):
+        if config.trained.get(key) is not None:
+            lines.append(f"{key.replace('_', ' ')}: {config.trained[key]}")
+    if config.quantization is not None:
+        lines.append(f"The base is quantised: {config.quantization.get('bnb_4bit_quant_type', '8 bit')}.")
+    if (start := config.trained.get("adapter_from")) is not None:
+        lines.append(f"Training began from the adapter of verifier `{start[:12]}`.")
+    return lines + _teacher_lines(config.trained.get("teacher")) + _merge_lines(config.trained.get("merged"))
+
+
+def _teacher_lines(teacher: Mapping[str, Any] | None) -> list[str]:
+    if not teacher:
+        return []
+    several = [each.get("verifier_fingerprint") for each in teacher.get("teachers") or ()]
+    names = ", ".join(f"`{str(name)[:12]}`" for name in several or [teacher.get("verifier_fingerprint")])
+    who = f"{len(several)} verifiers ({names})" if len(several) > 1 else f"verifier {names}"
+    how = "calibrated" if teacher.get("calibrated") else "not calibrated"
+    return [f"Distilled from the {how} margins of {who}, teacher file SHA-256 `{teacher.get('file_sha256')}`."]
+
+
+def _merge_lines(merged: Mapping[str, Any] | None) -> list[str]:
+    if not merged:
+        return []
+    over = "a quantised base" if merged.get("from_quantised") else "its base"
+    return [
+        f"The adapter (verifier {merged['from_fingerprint'][:12]}), trained over {over} in {merged['from_dtype']}, was "
+        f"merged into the full-precision base. On {merged['n']:,} calibration rows margins moved by at most "
+        f"{merged['max_difference']:.2g}; the calibration was {merged['calibration']}."
+    ]
+
+
+CARD, PREDICTIONS = "README.md", "predictions.parquet"
+_KINDS = {
+    "video": "video segments",
+    "image": "images",
+    "transcript": "transcripts",
+    "passage": "passages of text",
+}
+_DATA: dict[bool | None, str] = {
+    True: "Trained and calibrated on",
+    False: "Trained on rows that are not recorded here; calibrated on",
+    None: "Calibrated on",
+}
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """What a card says about data.
+
+    Attributes:
+        name: of the data set.
+        manifest_sha256: of its manifest.json.
+        counts: rows, groups and labels of each split, as in the manifest.
+        trained_here: whether the run's record names these shards; None where there is no record.
+    """
+
+    name: str
+    manifest_sha256: str
+    counts: Mapping[str, Any]
+    trained_here: bool | None
+
+
+def describe_data(data: Path, draft: Path) -> DataFacts:
+    """The facts of a data set, and whether the run that left `draft` trained on it."""
+    manifest = read_manifest(data)
+    output = manifest.get("config", {}).get("output")
+    record = draft.parent / "run.json"
+    trained_here = None
+    if record.is_file():
+        shards = json.loads(record.read_text(encoding="utf-8")).get("dataset") or {}
+        trained_here = shards.get("train") == manifest.get("shards", {}).get("train")
+    return DataFacts(
+        name=PurePath(output).name if output else data.resolve().name,
+        manifest_sha256=sha256_of(data / "manifest.json"),
+        counts=manifest.get("counts", {}),
+        trained_here=trained_here,
+    )
+
+
+def write_card(folder: Path, name: str, config: VerifierConfig, data: DataFacts, license: str | None = None) -> Path:
+    """Write README.md into a verifier directory that is otherwise complete.
+
+    Args:
+        folder: the directory, with decision, golden inputs and, if it has one, its evaluation.
+        name: of the verifier.
+        config: of the directory.
+        data: what it was calibrated (and perhaps trained) on.
+        license: an identifier the hub knows, or None.
+    """
+    decision = read_decision(folder)
+    path = folder / "eval" / "metrics.json"
+    report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    measured = _measured(folder / "eval" / PREDICTIONS, report, data)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    text = environment.get_template("model_card.md.j2").render(
+        front_matter=front_matter(name, config, report.get("headline"), measured, license),
+        name=name,
+        **_opening(config, folder),
+        **_results(report, measured, folder),
+        calibration=_calibration(decision),
+        points=_table(_POINT_COLUMNS, [_point_cells(p, decision.default) for p in decision.points]),
+        default_point=f"`{decision.default}` is the default: supported if p >= {decision.point().threshold:.4f}.",
+        band=_band(decision),
+        training=_training(config, data),
+        limits=list(_limits(config)),
+        packages=_packages(config),
+    )
+    card = folder / CARD
+    card.write_text(text, encoding="utf-8", newline="\n")
+    return card
+
+
+def _measured(predictions: Path, report: Mapping[str, Any], data: DataFacts) -> Measured:
+    """What a report stands on, as far as its own record and the predictions beside it tell."""
+    digest = (report.get("source") or {}).get("manifest_sha256")
+    same = digest in (None, data.manifest_sha256)
+    splits = sorted({str(p.split) for p in read_predictions(predictions)[0]}) if predictions.is_file() else []
+    return Measured(data.name if same else f"data set {digest[:12]}", "+".join(splits) or None, digest)
+
+
+def _opening(config: VerifierConfig, folder: Path) -> dict[str, Any]:
+    kinds = [_KINDS[k] for k in config.modalities or ()]
+    listed = " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
+    shown = (config.modalities or ("video",))[0]
+    wanted = {
+        "video": ("VideoSegment", 'VideoSegment("clip.mp4", 0.0, 4.0)'),
+        "image": ("Image", 'Image("photo.jpg")'),
+        "transcript": ("Transcript", 'Transcript("... what is said ...", 0.0, 4.0)'),
+        "passage": ("Passage", 'Passage("... what is written ...")'),
+    }[shown]
+    golden = json.loads((folder / "golden" / "golden.json").read_text(encoding="utf-8"))
+    words = f"{config.prompt.supported_word!r} and {config.prompt.refuted_word!r}"
+    return {
+        "kinds": listed or "evidence of kinds that were not recorded",
+        "adapter": config.weights == "adapter",
+        "base": f"`{config.base.path}`" if is_hub_id(config) else "a local checkpoint",
+        "head": f"Its verdict is the next token, read from the logits of {words}."
+        if config.head == "next_token"
+        else f"Its verdict is read from a head with the labels {', '.join(config.labels)}.",
+        "example": {
+            "imports": f"Verifier, {wanted[0]}",
+            "load": 'verifier = Verifier.from_pretrained("<this directory>")',
+            "ask": f'verifier.score(["The pan is on the stove."], {wanted[1]})',
+        },
+        "n_golden": sum(len(case["margins"]) for case in golden),
+    }
+
+
+def _results(report: Mapping[str, Any], measured: Measured, folder: Path) -> dict[str, Any]:
+    row = report.get("headline") or {}
+    tables = [
+        (heading, _part_table(report[key]))
+        for heading, key in (("Controls", "controls"), ("By role", "by_role"), ("By origin of the claim", "by_origin"))
+        if report.get(key)
+    ]
+    failed = [f"{f['n']} rows failed: {f['reason']}" for f in report.get("failures") or ()]
+    return {
+        "metrics": _metric_table(row) if row else "",
+        "measured": f"{measured.split or 'a split that was not recorded'}: {_counted(row)}" if row else "",
+        "data_name": measured.dataset,
+        "intervals": any(interval_of(row, m) for m in METRICS),
+        "tables": tables,
+        "per_row": f"A margin per row is in `eval/{PREDICTIONS}`." if (folder / "eval" / PREDICTIONS).is_file() else "",
+        "warnings": [*(report.get("warnings") or ()), *(report.get("remarks") or ()), *failed],
+    }
+
+
+def _counted(row: Mapping[str, Any]) -> str:
+    parts = [f"{row['n']:,} rows scored and labelled"]
+    parts += [f"{row['n_groups']:,} groups"] if "n_groups" in row else []
+    parts += [f"{row.get('n_failed', 0):,} failed (counted, in no metric)"]
+    parts += [f"positive rate {row['positive_rate']:.3f}"] if is_number(row.get("positive_rate")) else []
+    return ", ".join(parts)
+
+
+def _metric_table(row: Mapping[str, Any]) -> str:
+    rows = []
+    for metric in METRICS:
+        if is_number(row.get(metric.key)):
+            found = interval_of(row, metric)
+            between = f"{found['low']:.3f} to {found['high']:.3f}" if found else ""
+            rows.append([metric.name, f"{row[metric.key]:.3f}", between, definition(metric.convention)])
+    return _table(["metric", "value", "95% interval", "convention"], rows)
+
+
+def _part_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    columns = [m for m in METRICS if m.key in ("auc", "balanced_accuracy", "f1", "ece_after")]
+    cells = [
+        [str(row["name"]), f"{row['n']:,}", f"{row.get('n_failed', 0):,}"]
+        + [f"{row[m.key]:.3f}" if is_number(row.get(m.key)) else "–" for m in columns]
+        for row in rows
+    ]
+    return _table(["", "n", "failed", *(m.name for m in columns)], cells)
+
+
+_POINT_COLUMNS = ["name", "p >=", "on its rows", "95% interval", "tp", "fp", "tn", "fn"]
+
+
+def _point_cells(point: OperatingPoint, default: str) -> list[str]:
+    promise = point.guarantee
+    value = f"{point.objective} {point.metric:.3f}"
+    if promise is not None:
+        chance = "on average" if promise.delta is None else f"with chance {1 - promise.delta:g}"
+        value = f"{promise.risk} at most {promise.at_most:g} {chance}"
+    name = f"**{point.name}**" if point.name == default else point.name
+    counts = [f"{count:,}" for count in (point.tp, point.fp, point.tn, point.fn)]
+    return [name, f"{point.threshold:.4f}", value, _between(point.interval), *counts]
+
+
+def _between(interval: StoredInterval | None) -> str:
+    return "" if interval is None else f"{interval.low:.3f} to {interval.high:.3f}"
+
+
+def _band(decision: Decision) -> str:
+    band = decision.abstain
+    if band is None:
+        return ""
+    return (
+        f" Who wants a third answer takes p <= {band.refute_at_or_below:.4f} as refuted, p >= "
+        f"{band.support_at_or_above:.4f} as supported and nothing in between: {band.coverage:.1%} of the fitting rows "
+        f"then have a verdict, {band.selective_accuracy:.1%} of these are right."
+    )
+
+
+def _calibration(decision: Decision) -> list[str]:
+    c = decision.calibration
+    rate = "unknown" if c.positive_rate is None else f"{c.positive_rate:.3f}"
+    lines = [
+        f"Method: {c.describe()}",
+        f"Fitted on {c.n:,} rows of {c.n_groups:,} groups of the {c.fitted_on.get('split', 'calibration')} split.",
+        f"Positive rate of the fit: {rate}. Where another share of claims is supported, say so: "
+        "`verifier.score(claims, evidence, prior=0.1)`.",
+    ]
+    return lines + c.cautions()
+
+
+def _training(config: VerifierConfig, data: DataFacts) -> list[str]:
+    lines = [f"{_DATA[data.trained_here]} the data set {data.name}, manifest SHA-256 `{data.manifest_sha256}`."]
+    for split, counts in data.counts.items():
+        supported = counts.get("label", {}).get("supported", 0)
+        lines.append(f"{split}: {counts['rows']:,} rows, {counts.get('groups', 0):,} groups, {supported:,} supported")
+    return lines + run_lines(config)
+
+
+def _limits(config: VerifierConfig) -> Iterator[str]:
+    sampling = config.sampling
+    if config.modalities is None:
+        yield "Which kinds of evidence it was trained on is not recorded."
+    else:
+        others = [text for kind, text in _KINDS.items() if kind not in config.modalities]
+        if others:
+            yield f"It was not trained on {', '.join(others)}: such verdicts are untested."
+    if "video" in (config.modalities or ("video",)):
+        yield (
+            f"It sees at most {sampling.max_frames} frames of a segment, {sampling.fps:g} per second before that, of "
+            f"at most {sampling.max_pixels:,} pixels each: what happens between frames or is smaller is not seen."
+        )
+        yield "It hears nothing: speech counts only as a transcript that is given."
+    yield f"Evidence and one claim have at most {config.max_tokens:,} tokens; longer ones are refused, never cut."
+    if (windows := config.windowing) is None:
+        yield "Evidence is judged whole; a segment much longer than those it was trained on is untested."
+    else:
+        yield f"A video longer than {windows.length_s:g} s is judged in windows ({windows.rule}), each by itself."
+    yield "Probabilities hold for claims and evidence like those of the calibration split."
+
+
+def _packages(config: VerifierConfig) -> str:
+    if not config.requirements:
+        return "Not recorded."
+    rows = [[name, needed.versions, needed.reason] for name, needed in sorted(config.requirements.items())]
+    return _table(["package", "versions", "why"], rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines)
+
+
+def _plain(text: str) -> str:
+    """Text that stays inside its cell."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")

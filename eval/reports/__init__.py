@@ -1,0 +1,1 @@
+"""The report: what is measured, its tables, plots and page, and comparisons."""

@@ -1,0 +1,141 @@
+"""Rows worth looking at, with their evidence made visible: frame strips, images and text."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image as PILImage
+from PIL import ImageOps
+
+from ...core.errors import ProofreelError
+from ...core.pairs import Evidence, Image, Passage, Transcript, VideoSegment, evidence_from_dict, media_path
+from ...data_prep.frames import FrameSampling, read_frames
+from .measure import Scored
+
+FRAME_HEIGHT = 150
+SAMPLING = FrameSampling(fps=2, min_frames=4, max_frames=6)
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One piece of evidence as a page shows it."""
+
+    caption: str
+    images: tuple[str, ...] = ()  # data URIs
+    text: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Clip:
+    """One row as a page shows it. `verdict` is empty where scoring failed."""
+
+    kind: str
+    claim: str
+    label: str
+    verdict: str
+    p: float
+    margin: float
+    error: str
+    about: str
+    exhibits: tuple[Exhibit, ...]
+
+
+def pick_clips(scored: Scored, per_kind: int = 4) -> dict[str, list[int]]:
+    """Row numbers by kind: right verdicts (half supported), the most confident errors, and failures.
+
+    Rows of evidence not shown yet come first, so that one video does not fill the page.
+    """
+    judged = [i for i, p in enumerate(scored.predictions) if p.error is None and p.label is not None]
+    said = scored.point.decide(scored.p)
+    wrong = sorted(
+        (i for i in judged if said[i] != scored.labels[i]), key=lambda i: -abs(scored.p[i] - scored.labels[i])
+    )
+    right = sorted(
+        (i for i in judged if said[i] == scored.labels[i]), key=lambda i: abs(scored.p[i] - scored.labels[i])
+    )
+    yes, no = [i for i in right if said[i]], [i for i in right if not said[i]]
+    failed = [i for i, p in enumerate(scored.predictions) if p.error is not None]
+    half = (per_kind + 1) // 2
+    return {
+        "right": _varied(yes, scored, half) + _varied(no, scored, per_kind - half),
+        "wrong": _varied(wrong, scored, per_kind),
+        "failed": _varied(failed, scored, per_kind),
+    }
+
+
+def _varied(rows: Sequence[int], scored: Scored, n: int) -> list[int]:
+    seen: set[str] = set()
+    fresh = [i for i in rows if (key := scored.predictions[i].evidence) not in seen and not seen.add(key)]
+    is_fresh = set(fresh)
+    return [*fresh, *(i for i in rows if i not in is_fresh)][:n]
+
+
+def make_clips(scored: Scored, media_root: Path | None, per_kind: int = 4) -> list[Clip]:
+    """The picked rows with their evidence read; what cannot be read is shown as the reason why."""
+    clips = []
+    for kind, rows in pick_clips(scored, per_kind).items():
+        for i in rows:
+            row = scored.predictions[i]
+            verdict = "supported" if scored.point.decide(scored.p[i]) else "not supported"
+            clips.append(
+                Clip(
+                    kind=kind,
+                    claim=row.claim or f"(pair {row.pair_id})",
+                    label=(row.label or "unlabelled").replace("_", " "),
+                    verdict="" if row.error is not None else verdict,
+                    p=float(scored.p[i]),
+                    margin=row.margin,
+                    error=row.error or "",
+                    about=" · ".join(part for part in (row.role, row.origin, row.group, row.pair_id) if part),
+                    exhibits=tuple(_exhibits(row.evidence, media_root)),
+                )
+            )
+    return clips
+
+
+def _exhibits(stored: str, media_root: Path | None) -> Iterable[Exhibit]:
+    try:
+        pieces = [evidence_from_dict(value) for value in json.loads(stored or "[]")]
+    except ValueError as error:  # a RowError is one
+        yield Exhibit("evidence", problem=str(error))
+        return
+    for evidence in pieces:
+        caption = _caption(evidence)
+        try:
+            if isinstance(evidence, (Transcript, Passage)):
+                yield Exhibit(caption, text=evidence.text)
+            else:
+                yield Exhibit(caption, images=tuple(_data_uri(frame) for frame in _pictures(evidence, media_root)))
+        except (ProofreelError, OSError) as error:
+            yield Exhibit(caption, problem=str(error))
+
+
+def _pictures(evidence: VideoSegment | Image, media_root: Path | None) -> list[PILImage.Image]:
+    if isinstance(evidence, VideoSegment):
+        return [PILImage.fromarray(frame) for frame in read_frames(evidence, SAMPLING, media_root).pixels_FHWC]
+    with PILImage.open(media_path(evidence.path, media_root)) as image:
+        return [ImageOps.exif_transpose(image).convert("RGB")]
+
+
+def _caption(evidence: Evidence) -> str:
+    if isinstance(evidence, Passage):
+        return "passage"
+    name = "transcript" if isinstance(evidence, Transcript) else Path(evidence.path).name
+    if isinstance(evidence, Image) or evidence.start_s is None:
+        return name
+    end = "end" if evidence.end_s is None else f"{evidence.end_s:.1f}"
+    return f"{name}, {evidence.start_s:.1f}–{end} s"
+
+
+def _data_uri(picture: PILImage.Image) -> str:
+    height = min(FRAME_HEIGHT, picture.height)
+    width = max(1, round(picture.width * height / picture.height))
+    stored = io.BytesIO()
+    picture.resize((width, height), PILImage.Resampling.LANCZOS).save(stored, "JPEG", quality=82)
+    return "data:image/jpeg;base64," + base64.b64encode(stored.getvalue()).decode()

@@ -1,0 +1,338 @@
+"""The rows of a report's tables: predictions with a calibration applied, measured whole and by part.
+
+Everything looks at rows that were scored and are labelled; failed and unlabelled rows are counted beside. Intervals
+resample whole groups (`headline_draws`). A part of the rows with too few groups gets no interval rather than a wrong
+one.
+
+Every number about one verifier, with clustered intervals: 10,000 resamples for the headline, 1,000 for the rest.
+
+Average precision and AURC need a pass over the sorted rows (`sorted_draws`); all else is sums over rows or a quadratic
+form of how often groups were taken. Each draw's value is the metric on the rows it took, ties included.
+
+Shape suffix: _D draws.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
+
+from ...models.calibration import Calibration, sigmoid
+from ...models.decisions import Decision, OperatingPoint
+from ..decisions.thresholds import outcomes
+from ..metrics.base import Floats, divide
+from ..metrics.calibration_error import N_BINS, bin_index, ece_top_label, nll, noise_floor
+from ..metrics.decisions import DECISION_METRICS, Confusions
+from ..metrics.ranking import headline, probability_metrics, roc_auc
+from ..metrics.selective import accuracy_at_coverage, augrc, aurc, confidence_of, coverage_at_risk, e_aurc
+from ..scoring.predictions import Prediction, groups_of, labels_of, margins_of
+from ..uncertainty.bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, Resamples, interval_of, resample, trust
+from ..uncertainty.delong import delong
+from ..uncertainty.metric_draws import (
+    COVERAGE,
+    HEADLINE,
+    accuracy_at_coverage_draws,
+    ap_draws,
+    auc_draws,
+    aurc_draws,
+    harmonic_numbers,
+    headline_intervals,
+)
+from ..uncertainty.paired_tests import adjusted_p
+
+__all__ = ["FEWEST_GROUPS", "Scored", "apply_decision", "failures", "rows_by", "rows_by_size", "table_row"]
+
+PART_DRAWS = 1_000
+FLOOR_DRAWS = 200
+_SIZES = (1, 2, 5, 10, 20, 50)  # where classes of group size begin
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Predictions with a calibration applied: what every table and figure is computed from.
+
+    Columns have shape (n,): margins, log-odds and probabilities are NaN where scoring failed, labels (1 or 0) without a
+    label. `groups` are numbers; a row without a group has one of its own.
+    """
+
+    predictions: Sequence[Prediction]
+    margins: Floats
+    labels: Floats
+    groups: NDArray[np.int64]
+    p_raw: Floats
+    logits: Floats
+    p: Floats
+    point: OperatingPoint
+    calibration: Calibration
+
+    @cached_property
+    def is_used(self) -> NDArray[np.bool_]:
+        """True where a row was scored and is labelled, shape (n,)."""
+        return ~np.isnan(self.margins) & ~np.isnan(self.labels)
+
+    @cached_property
+    def used(self) -> Scored:
+        """The rows that metrics stand on."""
+        return self.take(self.is_used)
+
+    @property
+    def confidence(self) -> Floats:
+        """How sure each verdict is: distance of p from the threshold, shape (n,)."""
+        return confidence_of(self.p, self.point.threshold)
+
+    def take(self, chosen: NDArray) -> Scored:
+        """Some of the rows, by a mask or by numbers."""
+        rows = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        columns = {name: getattr(self, name)[rows] for name in ("margins", "labels", "groups", "p_raw", "logits", "p")}
+        return dataclasses.replace(self, predictions=[self.predictions[i] for i in rows.tolist()], **columns)
+
+
+def apply_decision(predictions: Sequence[Prediction], decision: Decision) -> Scored:
+    """Probabilities are recomputed from the margins, whatever the verifier that wrote them was calibrated with.
+
+    Rows are corrected by role, modality or origin where the calibration does so.
+    """
+    margins, calibration = margins_of(predictions), decision.calibration
+    logits = calibration.logits(margins, calibration.group_keys(predictions))
+    return Scored(
+        predictions=predictions,
+        margins=margins,
+        labels=labels_of(predictions),
+        groups=np.unique(groups_of(predictions), return_inverse=True)[1].astype(np.int64),
+        p_raw=sigmoid(margins),
+        logits=logits,
+        p=sigmoid(logits),
+        point=decision.point(),
+        calibration=calibration,
+    )
+
+
+def table_row(name: str, scored: Scored, n_draws: int = N_DRAWS, fewest_groups: int = 2) -> dict[str, Any]:
+    """One row of a table.
+
+    Args:
+        n_draws: resamples behind each interval.
+        fewest_groups: with fewer groups no interval is given.
+
+    Returns:
+        `metrics.headline`, log-losses, accuracy at coverage, the ECE a calibrated model would show
+        (`ece_after_floor`, `ece_after_floor_high`), `intervals` by metric of `headline_draws.HEADLINE`
+        (`auc_interval` is one of them), and `cautions`: why these should not be trusted.
+    """
+    used, threshold = scored.used, scored.point.threshold
+    row: dict[str, Any] = {"name": name}
+    row |= headline(scored.margins, scored.p_raw, scored.p, scored.labels, threshold)
+    row |= {"nll_before": nll(used.margins, used.labels), "nll_after": nll(used.logits, used.labels)}
+    row["coverage"] = COVERAGE
+    row["accuracy_at_coverage"] = float(accuracy_at_coverage(used.confidence, right(used), COVERAGE))
+    floor = noise_floor(used.p, FLOOR_DRAWS)
+    row |= {"ece_after_floor": floor.mean, "ece_after_floor_high": floor.high}
+    row["n_groups"] = len(np.unique(used.groups))
+    if row["n_groups"] < max(fewest_groups, 2):
+        none = dataclasses.replace(interval_of([], np.nan), n_groups=row["n_groups"])
+        found: dict[str, Interval] = {name: none for name in HEADLINE}
+        row["cautions"] = trust(found["auc"]) if fewest_groups <= 2 else []
+    else:
+        columns = (used.margins, used.p, used.labels, used.groups, threshold)
+        found = headline_intervals(*columns, n_draws=n_draws, log_odds=used.logits)
+        row["cautions"] = cautions_of(found)
+    return row | with_intervals(found)
+
+
+def right(scored: Scored) -> Floats:
+    """1 where the verdict at the threshold agrees with the label, 0 elsewhere, shape (n,)."""
+    return (scored.point.decide(scored.p) == (scored.labels == 1)).astype(np.float64)
+
+
+def with_intervals(found: dict[str, Interval]) -> dict[str, Any]:
+    """Intervals as a row carries them."""
+    stored = {name: dataclasses.asdict(interval) for name, interval in found.items()}
+    return {"intervals": stored, "auc_interval": stored["auc"]}
+
+
+def cautions_of(found: dict[str, Interval]) -> list[str]:
+    """Why these intervals should not be trusted, each reason once, naming the metrics if not all share it."""
+    reasons: dict[str, list[str]] = {}
+    for name, interval in found.items():
+        for reason in trust(interval):
+            reasons.setdefault(reason, []).append(name)
+    return [
+        reason if len(names) == len(found) else f"{', '.join(names)}: {reason[0].lower()}{reason[1:]}"
+        for reason, names in reasons.items()
+    ]
+
+
+def rows_by(attribute: str, scored: Scored, n_draws: int = PART_DRAWS) -> list[dict[str, Any]]:
+    """A table row per value of `role`, `origin` or `modality`, most frequent first, and one for rows without a value.
+
+    Intervals where there are at least `FEWEST_GROUPS` groups.
+    """
+    names = [getattr(p, attribute) or f"(no {attribute})" for p in scored.predictions]
+    order = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
+    return _parts(scored, np.array(names), order, n_draws)
+
+
+def rows_by_size(scored: Scored, n_draws: int = PART_DRAWS) -> list[dict[str, Any]]:
+    """A table row per class of group size (rows of the group, failed ones included), small groups first."""
+    size = np.bincount(scored.groups)[scored.groups] if len(scored.groups) else scored.groups
+    number = np.searchsorted(_SIZES, size, side="right") - 1
+    ends = [*(str(after - 1) for after in _SIZES[1:]), ""]
+    names = [
+        f"{low}+ rows" if not high else f"{low} row{'s' * (high != '1')}" if str(low) == high else f"{low}–{high} rows"
+        for low, high in zip(_SIZES, ends, strict=True)
+    ]
+    found = [names[i] for i in np.unique(number)]
+    return _parts(scored, np.array(names)[number], found, n_draws)
+
+
+def worst_groups(scored: Scored, most: int = 10) -> list[dict[str, Any]]:
+    """The groups with most errors beyond what the overall error rate would give on as many rows.
+
+    `p_value` is the chance of so many errors in a group of that size if every row erred alike and independently,
+    `adjusted_p` the same for the number of groups (Benjamini and Hochberg): the worst of many groups looks bad by luck.
+    Rows without a group are left out.
+    """
+    named = np.array([bool(p.group) for p in scored.predictions], dtype=bool)
+    used = scored.take(scored.is_used & named)
+    if not len(used.margins):
+        return []
+    _, first, group = np.unique(used.groups, return_index=True, return_inverse=True)
+    n, wrong = np.bincount(group), np.bincount(group, 1 - right(used))
+    rate = wrong.sum() / n.sum()
+    p_values = np.asarray(binom.sf(wrong - 1, n, rate))
+    adjusted, excess = adjusted_p(p_values), wrong - rate * n
+    sums_p, sums_y = np.bincount(group, used.p), np.bincount(group, used.labels)
+    order = np.lexsort((first, -excess))[:most].tolist()
+    return [
+        {
+            "name": used.predictions[int(first[g])].group,
+            "n": int(n[g]),
+            "n_wrong": int(wrong[g]),
+            "excess_errors": float(excess[g]),
+            "accuracy": float(1 - wrong[g] / n[g]),
+            "mean_p": float(sums_p[g] / n[g]),
+            "positive_rate": float(sums_y[g] / n[g]),
+            "p_value": float(p_values[g]),
+            "adjusted_p": float(adjusted[g]),
+        }
+        for g in order
+        if excess[g] > 0
+    ]
+
+
+def failures(predictions: Sequence[Prediction]) -> list[dict[str, Any]]:
+    """How many rows failed for each reason, most frequent first."""
+    counts = Counter(p.error for p in predictions if p.error is not None)
+    return [{"reason": reason, "n": n} for reason, n in counts.most_common()]
+
+
+def _parts(scored: Scored, name_of_row: NDArray, names: Sequence[str], n_draws: int) -> list[dict[str, Any]]:
+    return [table_row(name, scored.take(name_of_row == name), n_draws, FEWEST_GROUPS) for name in names]
+
+
+COVERAGES = {"accuracy_at_coverage_50": 0.5, "accuracy_at_coverage_90": 0.9}
+REST_DRAWS = 1_000
+
+
+def full_row(name: str, scored: Scored) -> dict[str, Any]:
+    """`measuring.table_row` with every other number, and their intervals beside those of the headline.
+
+    Adds `metrics.probability_metrics` of the calibrated probabilities (with noise floors), top-label ECE before
+    calibration, risk-coverage areas (rule "mean"), accuracies at more coverages, coverage at 5 % risk, DeLong's
+    interval of the AUC, and `auc_after`, which differs from `auc` only where parts of the rows have corrections of
+    their own.
+    """
+    used = scored.used
+    row = table_row(name, scored)
+    row |= probability_metrics(used.p, used.labels) | {"nll": row["nll_after"]}
+    row["ece_top_label_before"] = ece_top_label(used.p_raw, used.labels)
+    row |= selective_numbers(used.confidence, right(used))
+    row["auc_after"] = float(roc_auc(used.logits, used.labels))
+    row["delong"] = dataclasses.asdict(delong(used.margins, used.labels, used.groups))
+    rest = {name: dataclasses.asdict(interval) for name, interval in rest_intervals(used, row).items()}
+    return row | {"intervals": rest | row["intervals"]}
+
+
+def selective_numbers(confidence: ArrayLike, correct: ArrayLike) -> dict[str, float]:
+    """Areas and points of the risk-coverage curve, by name."""
+    found = {
+        "aurc": float(aurc(confidence, correct)),
+        "e_aurc": float(e_aurc(confidence, correct)),
+        "augrc": float(augrc(confidence, correct)),
+        "coverage_at_risk_5": coverage_at_risk(confidence, correct, 0.05),
+    }
+    return found | {name: float(accuracy_at_coverage(confidence, correct, c)) for name, c in COVERAGES.items()}
+
+
+def rest_intervals(used: Scored, row: dict[str, Any], n_draws: int = REST_DRAWS) -> dict[str, Interval]:
+    """Intervals of what is not in `headline_draws.HEADLINE`; none with fewer than two groups.
+
+    Args:
+        used: rows scored and labelled. row: the values on them, by name.
+    """
+    drawn = resample(used.groups, n_draws)
+    if drawn.n_groups < 2:
+        return {}
+    values = rest_draws(used, drawn)
+    return {
+        name: interval_of(of, row[name], n_groups=drawn.n_groups, largest_share=drawn.largest_share)
+        for name, of in values.items()
+    }
+
+
+def rest_draws(used: Scored, drawn: Resamples) -> dict[str, Floats]:
+    """Each of the other metrics in each draw, shape (draws,); NaN where it is undefined in a draw."""
+    y, correct, confidence = used.labels, right(used), used.confidence
+    counts = Confusions(*drawn.sums(outcomes(used.point.decide(used.p), y)).T)
+    values = {metric.__name__: np.asarray(metric(counts)) for metric in DECISION_METRICS}
+    n = counts.tp + counts.fp + counts.tn + counts.fn
+    values["positive_rate"] = divide(counts.tp + counts.fn, n)
+    loss = np.logaddexp(0, np.where(y == 1, -used.margins, used.margins))
+    sums = drawn.sums(np.stack([(used.p_raw - y) ** 2, loss], axis=1))
+    values["brier_before"], values["nll_before"] = divide(sums[:, 0], n), divide(sums[:, 1], n)
+    values["ece_before"] = _ece_draws(used.p_raw, y, drawn)
+    for name, p in (("ece_top_label", used.p), ("ece_top_label_before", used.p_raw)):
+        values[name] = _ece_draws(np.maximum(p, 1 - p), (y == (p >= 0.5)).astype(np.float64), drawn)
+    values["ap"], values["aurc"] = ap_draws(used.margins, y, drawn), aurc_draws(confidence, correct, drawn)
+    n_right = drawn.sums(correct)
+    values["e_aurc"] = values["aurc"] - _best_aurc(n, n_right)
+    values["augrc"] = _augrc_draws(confidence, correct, n, n_right, drawn)
+    values["auc_after"] = auc_draws(used.logits, y, drawn)
+    for name, coverage in COVERAGES.items():
+        values[name] = accuracy_at_coverage_draws(confidence, correct, drawn, coverage)
+    return {name: of for name, of in values.items() if name not in ("f1", "balanced_accuracy")}
+
+
+def _best_aurc(n_D: Floats, n_right_D: Floats) -> Floats:
+    """AURC (rule "mean") of a ranking with every error last."""
+    harmonic = harmonic_numbers(n_D)
+    tail = harmonic[n_D.astype(np.int64)] - harmonic[n_right_D.astype(np.int64)]
+    return divide(n_D - n_right_D - n_right_D * tail, n_D)
+
+
+def _augrc_draws(confidence: Floats, correct: Floats, n_D: Floats, n_right_D: Floats, drawn: Resamples) -> Floats:
+    """AUGRC by its identity with the AUC of confidence against being right (Traub et al., 2024).
+
+    An error adds 1 for every right row it is ranked above, and half for every error: (1 - AUC) r e + e^2 / 2 with r and
+    e the shares of right rows and of errors.
+    """
+    right_share = divide(n_right_D, n_D)
+    wrong_share = 1 - right_share
+    mixed = right_share * wrong_share
+    above = np.where(mixed > 0, (1 - auc_draws(confidence, correct, drawn)) * mixed, 0)
+    return above + wrong_share**2 / 2
+
+
+def _ece_draws(p: Floats, hits: Floats, drawn: Resamples) -> Floats:
+    """Equal-width ECE of p against hits: n_b |mean of hits - mean of p| is |sum - sum| over a bin."""
+    gaps = np.zeros((len(p), N_BINS))
+    gaps[np.arange(len(p)), bin_index(p)] = hits - p
+    return divide(np.abs(drawn.sums(gaps)).sum(axis=1), drawn.sums(np.ones(len(p))))

@@ -1,0 +1,242 @@
+"""Every number of a report as one dictionary of plain values: what metrics.json holds, from Python.
+
+What a calibration's stored thresholds do on the rows of a report, beside what they did where they were chosen.
+
+The stored numbers are those of the calibration rows the threshold was chosen on, so they flatter; the found ones are
+what to expect. The same for the abstention band, and for the share of supported claims that the verdicts estimate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from ...core.errors import CalibrationError, RowError
+from ...models.bands import AbstainBand
+from ...models.decisions import Decision, OperatingPoint
+from ..decisions.abstention import selective_counts
+from ..decisions.prevalence import Proportion, corrected_rows, soft_proportion
+from ..decisions.risk_control import Risk, group_risk
+from ..decisions.thresholds import goal_of, objective_value, outcomes
+from ..metrics.base import Floats, divide
+from ..metrics.calibration_error import N_BINS, bin_index, reliability_bins
+from ..metrics.decisions import Confusion, Confusions, called_rate, confusion, f1, precision, recall, specificity
+from ..scoring.predictions import Prediction
+from ..uncertainty.bootstrap import N_DRAWS, Interval, Resamples, interval_of, resample
+from .caveats import leaks, remarks, watermark
+from .compare import Contender, adjust, compare, compare_pair, contender
+from .measure import Scored, failures, full_row, rows_by, rows_by_size, table_row, worst_groups
+
+_STORED_DRAWS = 1_000
+_BESIDE = (f1, precision, recall, specificity, called_rate)  # what each point shows besides its objective
+
+
+def points_found(scored: Scored, decision: Decision) -> list[dict[str, Any]]:
+    """Every stored operating point applied to the rows.
+
+    Returns:
+        Per point: what is stored (`OperatingPoint.to_dict`) under `stored`; under `found` its objective's value
+        (`metric`), F1, precision, recall, specificity, share called supported, counts and clustered `intervals`; and
+        `is_default`. Where the point is risk-controlled, `metric` is the risk that was promised, without interval.
+    """
+    used = scored.used
+    drawn = resample(used.groups, _STORED_DRAWS)
+    return [
+        {
+            "name": point.name,
+            "is_default": point.name == decision.default,
+            "stored": point.to_dict(),
+            "found": _found(used, point, drawn),
+        }
+        for point in decision.points
+    ]
+
+
+def band_found(scored: Scored, band: AbstainBand | None) -> dict[str, Any] | None:
+    """The abstention band applied to the rows: counts per state, coverage and selective accuracy with intervals."""
+    if band is None:
+        return None
+    used = scored.used
+    counts = selective_counts(band, used.p, used.labels)
+    n_right, n_decided = counts["tp"] + counts["tn"], sum(counts[name] for name in ("tp", "fp", "tn", "fn"))
+    state = band.decide(used.p)
+    is_decided = state != "abstain"
+    is_right = is_decided & ((state == "supported") == (used.labels == 1))
+    drawn = resample(used.groups, _STORED_DRAWS)
+    right_D, decided_D, n_D = drawn.sums(np.stack([is_right, is_decided, np.ones(len(used.p))], axis=1)).T
+    found: dict[str, Any] = {
+        "coverage": float(divide(n_decided, len(used.p))),
+        "selective_accuracy": float(divide(n_right, n_decided)),
+        **counts,
+    }
+    draws = {"coverage": divide(decided_D, n_D), "selective_accuracy": divide(right_D, decided_D)}
+    found["intervals"] = {name: _interval(values, found[name], drawn) for name, values in draws.items()}
+    stored = band.to_dict() | {"coverage": band.coverage, "selective_accuracy": band.selective_accuracy}
+    return {"stored": stored, "found": found}
+
+
+def proportions_found(scored: Scored, decision: Decision) -> list[dict[str, Any]]:
+    """The share of supported claims: counted, corrected for the verifier's errors, and from probabilities.
+
+    One entry for the labelled rows, which know their true share, and one for the others, if there are any.
+    """
+    unlabelled = scored.take(~np.isnan(scored.margins) & np.isnan(scored.labels))
+    samples = [("labelled rows", scored.used), ("unlabelled rows", unlabelled)]
+    return [_shares(name, sample, decision) for name, sample in samples if len(sample.p)]
+
+
+def _found(used: Scored, point: OperatingPoint, drawn: Resamples) -> dict[str, Any]:
+    said = point.decide(used.p)
+    counts = confusion(said, used.labels)
+    cells = outcomes(said, used.labels)
+    drawn_counts = Confusions(*drawn.sums(cells).T)
+    values: dict[str, tuple[float, Floats]] = {
+        metric.__name__: (metric(counts), np.asarray(metric(drawn_counts))) for metric in _BESIDE
+    }
+    found: dict[str, Any] = {**counts._asdict()}
+    if point.guarantee is None:
+        values["metric"] = _objective(point, counts), objective_value(goal_of(point), drawn_counts)
+    else:
+        risk = cast(Risk, point.guarantee.risk)
+        any_rows = len(used.p) > 0
+        found["metric"] = group_risk(used.p, used.labels, used.groups, point.threshold, risk) if any_rows else np.nan
+    found |= {name: value for name, (value, _) in values.items()}
+    found["intervals"] = {name: _interval(draws, value, drawn) for name, (value, draws) in values.items()}
+    return found
+
+
+def _objective(point: OperatingPoint, counts: Confusion) -> float:
+    return float(objective_value(goal_of(point), counts))
+
+
+def _interval(draws: Floats, value: float, drawn: Resamples) -> dict[str, Any]:
+    found: Interval = interval_of(draws, value, n_groups=drawn.n_groups, largest_share=drawn.largest_share)
+    return dataclasses.asdict(found)
+
+
+def _shares(name: str, sample: Scored, decision: Decision) -> dict[str, Any]:
+    known = sample.labels[~np.isnan(sample.labels)]
+    entry: dict[str, Any] = {
+        "name": name,
+        "n": len(sample.p),
+        "n_groups": len(np.unique(sample.groups)),
+        "true_share": float(divide(known.sum(), len(known))),
+        "soft": dataclasses.asdict(soft_proportion(sample.p, sample.groups)),
+        "corrected": [],
+    }
+    for point in decision.points:
+        row: dict[str, Any] = {"point": point.name, "apparent": float(np.mean(point.decide(sample.p)))}
+        try:
+            estimate: Proportion = corrected_rows(sample.p, sample.groups, point)
+            row |= dataclasses.asdict(estimate) | {"refused": None}
+        except CalibrationError as error:  # no better than chance at this point
+            row["refused"] = str(error)
+        entry["corrected"].append(row)
+    return entry
+
+
+OURS = "this verifier"
+_BAND_DRAWS = 1_000
+
+
+def measure(
+    predictions: Sequence[Prediction],
+    decision: Decision,
+    *,
+    source: Mapping[str, Any] | None = None,
+    fitted_rows: Mapping[str, Sequence[str]] | None = None,
+    controls: Sequence[tuple[str, Sequence[Prediction]]] = (),
+    compared: Sequence[Contender] = (),
+    title: str = "Proofreel report",
+) -> dict[str, Any]:
+    """Measure predictions at a decision's default operating point; no files are read or written.
+
+    Args:
+        predictions: the rows to report on, normally the test split.
+        source: where they come from, as `read_predictions` gives it.
+        fitted_rows: ids and groups the calibration was fitted on, see `fitted_rows.read_fitted_rows`; without them
+            the numbers are marked as unchecked.
+        controls: (name, predictions) of the same pairs under another condition, judged by the same decision.
+        compared: other verifiers, see `comparing.contender`.
+
+    Returns:
+        JSON values but for NaN, which is an undefined number (`reporting.jsonable` makes it null). Keys: `headline`
+        (a row with `intervals`), `controls`, `control_differences`, `by_role`, `by_origin`, `by_modality`,
+        `by_group_size`, `worst_groups`, `reliability`, `thresholds`, `abstention`, `proportions`, `compare` (None
+        without other verifiers), `failures`, `warnings`, `watermark`, `remarks`, `calibration`, `operating_point`,
+        `source`, `title`.
+
+    Raises:
+        RowError: a pair's label or group differs between compared files, or two verifiers have one name.
+    """
+    ours = contender(OURS, predictions, decision, fitted_rows, source)
+    scored, first = ours.scored, full_row(OURS, ours.scored)
+    judged = [contender(name, rows, decision, fitted_rows) for name, rows in controls]
+    others = [table_row(each.name, each.scored) for each in judged]
+    differences, refused = _control_differences(ours, judged)
+    notes = remarks(first, others, ours.source, decision.calibration)
+    return {
+        "title": title,
+        "watermark": watermark(predictions, decision.calibration, fitted_rows),
+        "warnings": leaks(predictions, decision.calibration, fitted_rows),
+        "remarks": notes + refused,
+        "headline": first,
+        "controls": others,
+        "control_differences": differences,
+        "by_role": rows_by("role", scored),
+        "by_origin": rows_by("origin", scored),
+        "by_modality": rows_by("modality", scored),
+        "by_group_size": rows_by_size(scored),
+        "worst_groups": worst_groups(scored),
+        "reliability": {"before": _reliability(scored, "p_raw"), "after": _reliability(scored, "p")},
+        "thresholds": points_found(scored, decision),
+        "abstention": band_found(scored, decision.abstain),
+        "proportions": proportions_found(scored, decision),
+        "compare": compare([ours, *compared]) if compared else None,
+        "failures": failures(predictions),
+        "calibration": decision.calibration.to_dict(),
+        "operating_point": decision.point().to_dict(),
+        "source": dict(source or {}),
+    }
+
+
+def _control_differences(ours: Contender, controls: Sequence[Contender]) -> tuple[list[dict[str, Any]], list[str]]:
+    """This verifier minus each control on the pairs both hold; and why a control cannot be held against it."""
+    found, refused = [], []
+    for control in controls:
+        try:
+            found.append(compare_pair(ours, control, N_DRAWS))
+        except RowError as error:
+            refused.append(f"Control {control.name} is not of the same pairs: {error}")
+    adjust(found)
+    return found, refused
+
+
+def _reliability(scored: Scored, column: str) -> list[dict[str, Any]]:
+    """The bins of the reliability diagram that hold rows, each with a clustered interval of its share supported."""
+    used = scored.used
+    p: Floats = getattr(used, column)
+    bins = reliability_bins(p, used.labels)
+    drawn = resample(used.groups, _BAND_DRAWS)
+    place = np.arange(N_BINS) == bin_index(p)[:, None]
+    share = divide(drawn.sums(place * used.labels[:, None]), drawn.sums(place))
+    found = []
+    for b in np.flatnonzero(bins.count):
+        defined = share[~np.isnan(share[:, b]), b]
+        trusted = drawn.n_groups > 1 and len(defined) > _BAND_DRAWS / 2
+        low, high = np.quantile(defined, [0.025, 0.975]) if trusted else (np.nan, np.nan)
+        found.append(
+            {
+                "from": float(b / N_BINS),
+                "to": float((b + 1) / N_BINS),
+                "n": int(bins.count[b]),
+                "mean_p": float(bins.mean_p[b]),
+                "share_supported": float(bins.mean_y[b]),
+                "low": float(low),
+                "high": float(high),
+            }
+        )
+    return found

@@ -1,0 +1,1 @@
+"""The papers' scores: MuRGAt, DualFact, OMD-Bench, CG-Bench."""

@@ -1,0 +1,1 @@
+"""Predictions: their file, and scoring a data set with one process or several."""

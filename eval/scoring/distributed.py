@@ -1,0 +1,204 @@
+"""Scoring by one or several processes into one file: blocks of evidence, in any order, joined in the order of the rows.
+
+Rows are put together by evidence, and these cut into blocks, the same ones however many processes there are. Process r
+of W takes blocks r, r + W, ...; each is a predictions file of its own in `<file>.blocks/`, written as `resumable` does.
+As every block is scored by itself, who scores it, and when, changes nothing. The first process waits for all blocks and
+joins them. Processes meet in that folder only: there is nothing between them that could time out.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from ...core.errors import RowError
+from ...core.pairs import Pair, evidence_key
+from ...models.decisions import Decision
+from ...models.verdicts import Judge
+from .predictions import with_source
+from .score import Scored, difference, identity, into_place, score_to, scored
+
+ROWS_PER_BLOCK = 256
+_POLL_S, _TELL_EVERY_S = 0.2, 60.0
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which of several processes this is: number `rank`, from 0, of `world`."""
+
+    rank: int = 0
+    world: int = 1
+
+    @classmethod
+    def of_launcher(cls) -> Share:
+        """As accelerate launch, torchrun and the like number their processes; alone where nothing launched this."""
+        return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+
+
+def own_device() -> str | None:
+    """Of one process, any; of several on a machine, one each, as the launcher numbers them."""
+    import torch
+
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("true", "1"):
+        return "cpu"
+    local = os.environ.get("LOCAL_RANK")
+    if local is None or not torch.cuda.is_available():
+        return None
+    return f"cuda:{int(local) % torch.cuda.device_count()}"
+
+
+def score_in_bulk(
+    path: str | Path,
+    verifier: Any,
+    pairs: Sequence[Pair],
+    source: dict[str, Any] | None = None,
+    *,
+    share: Share = Share(),
+    operating_point: str | None = None,
+    rows_per_block: int = ROWS_PER_BLOCK,
+    progress: bool = True,
+    overwrite: bool = False,
+    tell: Callable[[str], Any] = print,
+) -> Scored | None:
+    """Score pairs into a predictions file with two more columns: `verdict`, by the operating point, and `answer`.
+
+    Args:
+        path: Parquet file, on a disk that all processes share; rows in the order of `pairs`.
+        verifier: a `Verifier` or a `Cascade`, without kept prefixes.
+        pairs: all of them, in every process, with ids that differ.
+        source: what else the file's metadata should say.
+        share: which process this is.
+        operating_point: name of the threshold that labels.
+        rows_per_block: what an interruption may cost each process; more where many rows share evidence. Started again
+            with another number, blocks are not known again.
+        progress: a bar of this process's rows on stderr.
+        overwrite: replace files of something else.
+        tell: hears what the first process waits for.
+
+    Returns:
+        What the file holds; None in every process but the first.
+
+    Raises:
+        RowError: two pairs with one id, or files of another verifier, other pairs or another source.
+        CalibrationError: no such operating point.
+    """
+    path, judge = Path(path), Judge(verifier.decision, operating_point)
+    point = None if judge.point is None else judge.point.name
+    whole = identity(verifier, pairs, (source or {}) | {"operating_point": point})
+    folder = path.with_name(f"{path.name}.blocks")
+    if path.is_file() and not (overwrite and difference(path, whole)):
+        if found := difference(path, whole):
+            raise RowError(f"{path}: holds something else, got {found}; write to another file or pass overwrite")
+        if share.rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)
+        return scored(path, len(pairs)) if share.rank == 0 else None
+    blocks = blocks_of(pairs, rows_per_block)
+    files = [folder / f"block-{number:06}.parquet" for number in range(len(blocks))]
+    own = range(share.rank, len(blocks), share.world)
+    n_found = 0
+    total = sum(len(blocks[b]) for b in own)
+    with tqdm(total=total, unit="claim", desc="scoring", disable=not progress or share.rank > 0) as bar:
+        for b in own:
+            rows = [pairs[i] for i in blocks[b]]
+            if files[b].is_file() and not difference(files[b], identity(verifier, rows, source or {})):
+                n_found += len(rows)
+                bar.update(len(rows))
+                continue
+            told: Any = _Told(verifier, bar)
+            options = {"rows_per_part": len(rows), "progress": False, "overwrite": overwrite}
+            score_to(files[b], told, rows, source, **options)
+    if share.rank:
+        return None
+    _wait(files, [identity(verifier, [pairs[i] for i in block], source or {}) for block in blocks], overwrite, tell)
+    _join(path, files, blocks, judge, verifier.decision, whole)
+    shutil.rmtree(folder)
+    return scored(path, n_found)
+
+
+def blocks_of(pairs: Sequence[Pair], rows_per_block: int = ROWS_PER_BLOCK) -> list[list[int]]:
+    """Places of the rows of each block, at least so many but in the last one; rows that share evidence are together."""
+    same: dict[str, list[int]] = {}
+    for place, pair in enumerate(pairs):
+        same.setdefault(evidence_key(pair.evidence), []).append(place)
+    blocks: list[list[int]] = [[]]
+    for places in same.values():
+        if len(blocks[-1]) >= max(rows_per_block, 1):
+            blocks.append([])
+        blocks[-1] += places
+    return blocks
+
+
+class _Told:
+    """The verifier, whose every finished claim moves one bar over all blocks."""
+
+    def __init__(self, verifier: Any, bar: Any) -> None:
+        self.verifier, self.bar = verifier, bar
+        self.fingerprint, self.decision, self.notes = verifier.fingerprint, verifier.decision, verifier.notes
+        self.windowing = verifier.windowing
+
+    def score_pairs(self, pairs: Sequence[Pair], progress: Any = None) -> Any:
+        """As the verifier does."""
+        return self.verifier.score_pairs(pairs, progress=self.bar.update)
+
+
+def _wait(
+    files: Sequence[Path], sources: Sequence[dict[str, Any]], overwrite: bool, tell: Callable[[str], Any]
+) -> None:
+    """Until every block is there; a block of something else is an error, unless it is about to be replaced."""
+    left, since = dict(zip(files, sources, strict=True)), time.monotonic()
+    while left:
+        for file, source in list(left.items()):
+            if not file.is_file():
+                continue
+            if not (found := difference(file, source)):
+                del left[file]
+            elif not overwrite:
+                raise RowError(f"{file}: holds something else, got {found}; remove {file.parent}, or pass overwrite")
+        if left:
+            if time.monotonic() - since > _TELL_EVERY_S:
+                since = time.monotonic()
+                tell(
+                    f"waiting for {len(left)} of {len(files)} blocks of other processes, first {next(iter(left)).name}"
+                )
+            time.sleep(_POLL_S)
+
+
+def _join(
+    path: Path,
+    files: Sequence[Path],
+    blocks: Sequence[Sequence[int]],
+    judge: Judge,
+    decision: Decision | None,
+    source: dict[str, Any],
+) -> None:
+    """All blocks in the order of the rows, with what the decision makes of them, whole or not at all."""
+    table = pa.concat_tables([pq.read_table(file) for file in files])
+    places = np.array([place for block in blocks for place in block], dtype=np.int64)
+    if len(table) != len(places):
+        raise RowError(f"{path}: blocks must hold {len(places)} rows, got {len(table)}; remove them and score again")
+    table = with_source(table.take(pa.array(np.argsort(places))), source)
+    p = table["p_supported"].to_numpy()
+    judged, failed = ~np.isnan(p), np.isnan(p)
+    columns: dict[str, Any] = {"verdict": None, "answer": None}
+    if judge.point is not None:
+        columns["verdict"] = np.where(judge.point.decide(p), "supported", "not_supported")
+    if decision is not None and decision.abstain is not None:
+        columns["answer"] = np.full(len(p), "", dtype=object)
+        columns["answer"][judged] = decision.abstain.decide(p[judged])
+    for name, values in columns.items():
+        none = pa.nulls(len(p), pa.string())
+        table = table.append_column(name, none if values is None else pa.array(values, pa.string(), mask=failed))
+    temporary = files[0].with_name(".joined")
+    pq.write_table(table, temporary)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    into_place(temporary, path)

@@ -1,0 +1,289 @@
+"""Score the rows of a data set with a verifier, into predictions that carry where they come from.
+
+Scoring into a Parquet file that survives its process: killed at any moment and started again, it goes on.
+
+Rows are scored in parts, in order, a part ending where the evidence changes. Each part is a predictions file of its
+own in `<file>.partial/`, renamed into place when it is whole; at the end they are joined, the whole is renamed to its
+final name, and the parts removed. A part is scored by itself, so a resumed run gives the rows of an uninterrupted one,
+and only one part is in memory.
+
+Every file records the verifier's fingerprint and a hash of the pairs: parts of anything else are refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from ...core.errors import RowError
+from ...core.pairs import Evidence, Pair, Passage, evidence_key
+from ...models.hosted import HostedVerifier
+from ...models.verdicts import Verdict
+from ...models.verifier import Verifier
+from .predictions import Prediction, read_source, write_predictions
+
+
+def predict(verifier: Verifier, pairs: Sequence[Pair]) -> list[Prediction]:
+    """One prediction per pair, in order; failures carry their reason. Progress goes to stderr."""
+    verdicts = verifier.score_pairs(pairs, progress=True)
+    return [prediction_of(pair, verdict) for pair, verdict in zip(pairs, verdicts, strict=True)]
+
+
+def prediction_of(pair: Pair, verdict: Verdict) -> Prediction:
+    """The row that says what a verifier said of a pair."""
+    return Prediction(
+        pair_id=pair.id,
+        margin=verdict.margin,
+        p_supported=verdict.p_supported if not math.isnan(verdict.margin) else math.nan,
+        label=pair.label,
+        split=pair.split,
+        group=pair.group,
+        role=pair.role,
+        origin=pair.origin,
+        modality=pair.modality,
+        error=verdict.error,
+        claim=pair.claim,
+        evidence=evidence_key(pair.evidence),
+    )
+
+
+def question_of(asked: Verifier | HostedVerifier) -> dict[str, Any]:
+    """What the predictions' source says of the question: the prompt's hash, and the labels whose first is the margin's.
+
+    A student that asks another question, or orders its labels in another way, must not learn from these margins.
+    """
+    if isinstance(asked, HostedVerifier):
+        return {"prompt_sha256": asked.prompt.sha256, "labels": list(asked.labels)}
+    return {"prompt_sha256": asked.encoder.prompt.sha256, "labels": list(asked.readout.labels)}
+
+
+def hide_evidence(pairs: Sequence[Pair]) -> list[Pair]:
+    """The claim-only control: every claim is judged against the same empty-handed sentence; labels are kept.
+
+    A verifier trained and tested this way tells how much the claims alone give away.
+    """
+    return [dataclasses.replace(pair, evidence=(Passage("No evidence is given."),)) for pair in pairs]
+
+
+def mismatch_evidence(pairs: Sequence[Pair], nth: int = 1) -> list[Pair]:
+    """The control in which every claim is judged against another group's evidence; its label is kept.
+
+    Evidences are rotated by the `nth` step, counted from half way round, that gives no row evidence of its own group:
+    neighbours in a file often differ by design, so a rotation by one would not be another clip drawn at random. A
+    verifier that looks must fall to chance on these rows; one that scores well has read the answer off the claim.
+    """
+    evidences: dict[str, tuple[tuple[Evidence, ...], str]] = {}
+    for pair in pairs:
+        evidences.setdefault(evidence_key(pair.evidence), (pair.evidence, pair.group))
+    keys, left = list(evidences), nth
+    for extra in range(len(keys)):
+        step = len(keys) // 2 + extra
+        other = {k: evidences[keys[(i + step) % len(keys)]] for i, k in enumerate(keys)}
+        left -= all(evidences[k][1] != other[k][1] for k in keys)
+        if not left:
+            return [dataclasses.replace(p, evidence=other[evidence_key(p.evidence)][0]) for p in pairs]
+    raise RowError(
+        f"mismatched evidence: fewer than {nth} rotations of {len(keys)} evidences give every row another group; "
+        "use a split with more groups"
+    )
+
+
+ROWS_PER_PART = 1024
+SHOWN_FAILURES = 10
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What a predictions file holds: rows, how many of them failed, the first failures, how many were there before."""
+
+    n_rows: int
+    n_failed: int
+    failures: tuple[tuple[str, str], ...]
+    n_found: int
+
+
+def score_to(
+    path: str | Path,
+    verifier: Verifier,
+    pairs: Sequence[Pair],
+    source: dict[str, Any] | None = None,
+    *,
+    rows_per_part: int = ROWS_PER_PART,
+    progress: bool = True,
+    overwrite: bool = False,
+) -> Scored:
+    """Score pairs into a predictions file, going on where an earlier call was stopped.
+
+    Args:
+        path: Parquet file; if it is there and holds these predictions already, nothing is done.
+        verifier: who scores; without kept prefixes (`prefix_cache_gib=0`), a resumed run makes the same batches.
+        pairs: with ids that differ.
+        source: what else the file's metadata should say (JSON values); `read_predictions` gives it back.
+        rows_per_part: what an interruption may cost; a part is longer where many rows share evidence.
+        progress: a bar on stderr.
+        overwrite: replace a file, and drop parts, of something else.
+
+    Raises:
+        RowError: two pairs with one id; a file or parts of another verifier, other pairs or another source.
+    """
+    path, source = Path(path), identity(verifier, pairs, source or {})
+    if path.is_file() and not overwrite:
+        _refuse_other(path, source)
+        shutil.rmtree(_folder(path), ignore_errors=True)  # the last run ended between its last two steps
+        return scored(path, len(pairs))
+    with _alone(path) as parts:
+        n_found = _begin(parts, source, overwrite)
+        with tqdm(total=len(pairs), initial=n_found, unit="claim", desc="scoring", disable=not progress) as bar:
+            for start, stop in _cuts(pairs, n_found, rows_per_part):
+                verdicts = verifier.score_pairs(pairs[start:stop], progress=bar.update)
+                rows = [prediction_of(*both) for both in zip(pairs[start:stop], verdicts, strict=True)]
+                _write(parts / _part_name(start, stop), rows, source)
+        _join(parts, path, len(pairs))
+        return scored(path, n_found)
+
+
+def pairs_sha256(pairs: Sequence[Pair]) -> str:
+    """Hash of all that pairs say, in their order; of media files only the names."""
+    digest = hashlib.sha256()
+    for pair in pairs:
+        digest.update(json.dumps(pair.to_dict(), sort_keys=True, ensure_ascii=True).encode() + b"\n")
+    return digest.hexdigest()
+
+
+_HEAD, _LOCK = "head.parquet", "lock"
+
+
+def _folder(path: Path) -> Path:
+    return path.with_name(f"{path.name}.partial")
+
+
+def _part_name(start: int, stop: int) -> str:
+    return f"rows-{start:010}-{stop:010}.parquet"
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[Path]:
+    """The folder of a file's parts, ours alone; removed once the file is whole, kept while it is not."""
+    parts = _folder(path)
+    parts.mkdir(parents=True, exist_ok=True)
+    with (parts / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go, by whatever death
+        except BlockingIOError:
+            raise RowError(f"{path}: another process is writing it, got a locked {parts}; wait for its end") from None
+        yield parts
+        shutil.rmtree(parts)
+
+
+def identity(verifier: Verifier, pairs: Sequence[Pair], source: dict[str, Any]) -> dict[str, Any]:
+    """The source of the predictions: what must be equal for parts to belong together."""
+    seen: set[str] = set()
+    for pair in pairs:
+        if pair.id in seen:
+            raise RowError(f"pairs: an id occurs twice, got {pair.id!r}; number the rows")
+        seen.add(pair.id)
+    found = source | {
+        "verifier_fingerprint": verifier.fingerprint,
+        "calibrated": verifier.decision is not None,
+        "pairs_sha256": pairs_sha256(pairs),
+    }
+    if verifier.windowing is not None:
+        found["aggregation"] = verifier.windowing.rule
+    if verifier.notes:
+        found["verifier_notes"] = list(verifier.notes)
+    return json.loads(json.dumps(found))
+
+
+def _begin(parts: Path, source: dict[str, Any], overwrite: bool) -> int:
+    """Start in an empty folder, or check what an earlier run left; how many rows it holds."""
+    started = (parts / _HEAD).is_file()
+    if started and not overwrite:
+        _refuse_other(parts / _HEAD, source)
+    done = _done(parts) if started and not difference(parts / _HEAD, source) else []
+    kept = {_LOCK, *(_part_name(*both) for both in done), *([_HEAD] if done else [])}
+    for file in sorted(parts.iterdir(), reverse=True):  # the head last, as it tells what the others are
+        if file.name not in kept:
+            file.unlink()
+    if not done:
+        _write(parts / _HEAD, [], source)
+    return done[-1][1] if done else 0
+
+
+def _done(parts: Path) -> list[tuple[int, int]]:
+    """(start, stop) rows of the parts that follow one another from the first row on."""
+    found: list[tuple[int, int]] = []
+    for name in sorted(p.stem.split("-") for p in parts.glob("rows-*.parquet")):
+        if int(name[1]) == (found[-1][1] if found else 0):
+            found.append((int(name[1]), int(name[2])))
+    return found
+
+
+def _cuts(pairs: Sequence[Pair], start: int, rows_per_part: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of the parts still to be scored; rows in a row that share evidence stay together."""
+    while start < len(pairs):
+        stop = min(start + max(rows_per_part, 1), len(pairs))
+        while stop < len(pairs) and pairs[stop].evidence == pairs[stop - 1].evidence:
+            stop += 1
+        yield start, stop
+        start = stop
+
+
+def _write(path: Path, rows: Sequence[Prediction], source: dict[str, Any]) -> None:
+    """A whole file under its name, or none."""
+    temporary = path.with_name(f".{path.name}")
+    write_predictions(temporary, rows, source)
+    into_place(temporary, path)
+
+
+def _join(parts: Path, path: Path, n_rows: int) -> None:
+    temporary = parts / ".joined"
+    with pq.ParquetWriter(temporary, pq.read_schema(parts / _HEAD)) as writer:
+        for start, stop in _done(parts):
+            writer.write_table(pq.read_table(parts / _part_name(start, stop)))
+    if (found := pq.read_metadata(temporary).num_rows) != n_rows:
+        raise RowError(f"{parts}: must hold {n_rows} rows, got {found}; remove the folder and score again")
+    into_place(temporary, path)
+
+
+def into_place(temporary: Path, path: Path) -> None:
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def difference(path: Path, source: dict[str, Any]) -> str:
+    """What tells a file's source from this one; empty if nothing does."""
+    found = read_source(path, pq.read_schema(path).metadata or {}) if path.is_file() else {}
+    keys = [key for key in {**source, **found} if found.get(key) != source.get(key)]
+    return ", ".join(f"{key} {found.get(key)!r} instead of {source.get(key)!r}" for key in keys)
+
+
+def _refuse_other(path: Path, source: dict[str, Any]) -> None:
+    if found := difference(path, source):
+        raise RowError(
+            f"{path}: holds predictions of something else, got {found}; write to another file, remove it, or "
+            "pass overwrite"
+        )
+
+
+def scored(path: Path, n_found: int) -> Scored:
+    failures: list[tuple[str, str]] = []
+    file, n_failed = pq.ParquetFile(path), 0
+    for batch in file.iter_batches(columns=["pair_id", "error"]):
+        rows = [(r["pair_id"], r["error"]) for r in batch.to_pylist() if r["error"] is not None]
+        n_failed += len(rows)
+        failures += rows[: SHOWN_FAILURES - len(failures)]
+    return Scored(file.metadata.num_rows, n_failed, tuple(failures), n_found)

@@ -1,0 +1,1 @@
+"""Teachers: calibrated predictions to mine with and distil from, alone or averaged."""

@@ -1,0 +1,285 @@
+"""Bootstrap over whole groups: the resamples, what a sum over rows is in each of them, and the interval that follows.
+
+Rows about one video are not independent, so a draw takes as many groups as there are, with replacement, and a row
+counts as often as its group was taken (Davison and Hinkley, 1997, section 3.8). Every metric that is a function of sums
+over rows then costs one matrix product for all draws together.
+
+Shape suffixes: _D draws, _G groups, _K columns.
+
+Clustered intervals of any metric that takes weights; `headline_draws` is the fast way to those of the headline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from ...core.errors import RowError
+
+Floats = NDArray[np.float64]
+Method = Literal["percentile", "bca"]
+
+N_DRAWS = 10_000
+FEWEST_GROUPS = 20  # below, a clustered interval covers clearly less than it says
+_MOST_UNDEFINED = 0.05  # share of draws without a value above which the rest is a selection
+_CELLS_AT_ONCE = 2_000_000  # counts turned to float64 at once: 16 MB
+_MOST_FLOAT32_BYTES, _MOST_BYTES = 2**28, 2**30
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval and what it rests on. NaN bounds where fewer than two groups, or no draw, define it.
+
+    Attributes:
+        n_groups: groups that were resampled; see `trust`.
+        n_undefined: draws in which the metric was undefined (one class only); they are left out.
+        method: how the bounds were found: percentile, or bca (Efron, 1987).
+        note: why bca was asked for and percentile given; None otherwise.
+        largest_share: part of the rows that the largest group holds; None where not known.
+    """
+
+    low: float
+    high: float
+    level: float
+    n_groups: int
+    n_draws: int
+    n_undefined: int
+    method: str = "percentile"
+    note: str | None = None
+    largest_share: float | None = None
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """How often each draw takes each group.
+
+    Attributes:
+        group_of_row: number of each row's group, shape (n,).
+        times_DG: counts, shape (draws, groups); whole numbers, stored as float32, or uint8 where they are very many.
+    """
+
+    group_of_row: NDArray[np.int64]
+    times_DG: NDArray[np.float32] | NDArray[np.uint8]
+
+    @property
+    def n_draws(self) -> int:
+        return self.times_DG.shape[0]
+
+    @property
+    def n_groups(self) -> int:
+        return self.times_DG.shape[1]
+
+    @property
+    def largest_share(self) -> float | None:
+        """Part of the rows that the largest group holds; None without rows."""
+        n = len(self.group_of_row)
+        return float(np.max(np.bincount(self.group_of_row)) / n) if n else None
+
+    def sums(self, per_row: ArrayLike) -> Floats:
+        """Sums over the rows of each draw, a row counting as often as its group was taken.
+
+        Args:
+            per_row: shape (n,) or (n, k), no NaN.
+
+        Returns:
+            Shape (draws,) or (draws, k).
+        """
+        return self.over_groups(self.by_group(per_row))
+
+    def over_groups(self, per_group: Floats) -> Floats:
+        """Sums over the groups of each draw: shape (groups,) or (groups, k) in, (draws,) or (draws, k) out."""
+        return np.concatenate([times @ per_group for times in self.blocks()])
+
+    def observed(self, per_row: ArrayLike) -> Floats:
+        """Sums over the rows as they are: a scalar array or shape (k,)."""
+        return self.by_group(per_row).sum(axis=0)
+
+    def by_group(self, per_row: ArrayLike) -> Floats:
+        """Sums over the rows of each group, shape (groups,) or (groups, k)."""
+        values = np.asarray(per_row, dtype=np.float64)
+        if values.ndim not in (1, 2) or len(values) != len(self.group_of_row):
+            raise RowError(
+                f"bootstrap: one value (or row of values) per row is summed, got shape {values.shape} for "
+                f"{len(self.group_of_row)} rows; give each row its own"
+            )
+        if np.isnan(values).any():
+            raise RowError(f"bootstrap: NaN cannot be summed, got {np.isnan(values).sum()}; leave failed rows out")
+        sums = np.zeros((self.n_groups, *values.shape[1:]))
+        if values.ndim == 1:
+            return np.bincount(self.group_of_row, values, minlength=self.n_groups).astype(np.float64)
+        for column in range(values.shape[1]):
+            sums[:, column] = np.bincount(self.group_of_row, values[:, column], minlength=self.n_groups)
+        return sums
+
+    def blocks(self) -> Iterator[Floats]:
+        """The counts a few draws at a time, float64, shape (some draws, groups): whole they might not fit in memory."""
+        at_once = max(1, _CELLS_AT_ONCE // max(1, self.n_groups))
+        for start in range(0, max(1, self.n_draws), at_once):
+            yield self.times_DG[start : start + at_once].astype(np.float64)
+
+
+def resample(groups: ArrayLike, n_draws: int = N_DRAWS, seed: int = 0) -> Resamples:
+    """Draw whole groups with replacement, as many as there are, `n_draws` times.
+
+    Args:
+        groups: shape (n,); rows with equal values are drawn together.
+        seed: the same seed gives the same draws, whatever the order of the rows.
+
+    Raises:
+        RowError: more than about 10^9 counts (draws x groups).
+    """
+    group_of_row, n_groups = _numbered(groups)
+    cells = n_draws * n_groups
+    if cells > _MOST_BYTES:
+        raise RowError(f"bootstrap: {n_groups} groups are too many for {n_draws} draws; take fewer draws")
+    fits = 4 * cells <= _MOST_FLOAT32_BYTES
+    times_DG = np.empty((n_draws, n_groups), np.float32) if fits else np.empty((n_draws, n_groups), np.uint8)
+    rng = np.random.default_rng(seed)
+    at_once = max(1, _CELLS_AT_ONCE // max(1, n_groups))
+    for start in range(0, n_draws if n_groups else 0, at_once):
+        size = min(at_once, n_draws - start)
+        taken = rng.integers(n_groups, size=(size, n_groups)) + n_groups * np.arange(size)[:, None]
+        counts = np.bincount(taken.ravel(), minlength=size * n_groups)
+        times_DG[start : start + size] = counts.reshape(size, n_groups)
+    return Resamples(group_of_row, times_DG)
+
+
+def leaving_one_out(resamples: Resamples) -> Resamples:
+    """The jackknife over the same groups: one draw for each group, taking every other group once."""
+    n_groups = resamples.n_groups
+    return Resamples(resamples.group_of_row, (1 - np.eye(n_groups, dtype=np.float32)))
+
+
+def as_observed(resamples: Resamples) -> Resamples:
+    """The rows as they are: a single draw that takes every group once."""
+    return Resamples(resamples.group_of_row, np.ones((1, resamples.n_groups), dtype=np.float32))
+
+
+def interval_of(
+    draws: ArrayLike,
+    estimate: float,
+    level: float = 0.95,
+    method: Method = "percentile",
+    leave_one_out: ArrayLike | None = None,
+    n_groups: int = 0,
+    largest_share: float | None = None,
+) -> Interval:
+    """The interval that values of a metric over resamples give.
+
+    Args:
+        draws: the metric in each resample, NaN where undefined, shape (draws,).
+        estimate: the metric on the rows as they are.
+        method: "percentile", or "bca": corrected for bias and for an error that changes with the value (Efron, 1987).
+        leave_one_out: for bca, the metric without each group in turn, shape (groups,).
+        n_groups: how many groups were resampled; below 2 there is no interval.
+    """
+    draws = np.asarray(draws, dtype=np.float64)
+    if not 0 < level < 1 or method not in ("percentile", "bca"):
+        raise RowError(f"interval: level is within (0, 1), method percentile or bca, got {level}, {method!r}; give one")
+    defined = draws[~np.isnan(draws)]
+    if n_groups < 2:
+        return Interval(np.nan, np.nan, level, n_groups, 0, 0, method, None, largest_share)
+    tails, note = np.array([(1 - level) / 2, (1 + level) / 2]), None  # note: why not bca
+    if method == "bca" and len(defined):
+        tails, note = _bca_tails(tails, defined, estimate, leave_one_out)
+    between = "linear" if np.isfinite(defined).all() else "inverted_cdf"  # nothing lies between two infinities
+    low, high = np.quantile(defined, tails, method=between) if len(defined) else (np.nan, np.nan)
+    used = "percentile" if note else method
+    n_undefined = len(draws) - len(defined)
+    return Interval(float(low), float(high), level, n_groups, len(draws), n_undefined, used, note, largest_share)
+
+
+def trust(interval: Interval) -> list[str]:
+    """Why an interval should not be trusted, a sentence each; empty where nothing speaks against it."""
+    reasons = []
+    if interval.n_groups < 2:
+        reasons.append(f"No interval: {interval.n_groups} group(s), and at least 2 are needed.")
+    elif interval.n_groups < FEWEST_GROUPS:
+        reasons.append(f"Only {interval.n_groups} groups: with fewer than {FEWEST_GROUPS} the interval is too narrow.")
+    if interval.n_undefined > _MOST_UNDEFINED * interval.n_draws:
+        share = interval.n_undefined / interval.n_draws
+        reasons.append(
+            f"Undefined in {share:.0%} of the resamples (a class, or every row that counts, was missing): a class sits "
+            f"in too few groups."
+        )
+    if interval.largest_share is not None and interval.largest_share > 0.5 and interval.n_groups > 1:
+        reasons.append(f"One group holds {interval.largest_share:.0%} of the rows and decides the result alone.")
+    return reasons
+
+
+def _numbered(groups: ArrayLike) -> tuple[NDArray[np.int64], int]:
+    names, group_of_row = np.unique(np.asarray(groups), return_inverse=True)
+    return group_of_row.astype(np.int64), len(names)
+
+
+def _bca_tails(
+    tails: Floats, draws: Floats, estimate: float, leave_one_out: ArrayLike | None
+) -> tuple[Floats, str | None]:
+    """Where in the draws the bounds lie, and why not there (then the tails come back unchanged)."""
+    if leave_one_out is None:
+        return tails, "no leave-one-out values were given"
+    values = np.asarray(leave_one_out, dtype=np.float64)
+    if not np.isfinite(values).all():
+        return tails, "undefined without one of the groups"
+    pull = np.mean(values) - values
+    if not np.any(np.abs(pull) > 1e-12):
+        return tails, "no single group changes the value"
+    below = np.mean(draws < estimate) + np.mean(draws == estimate) / 2
+    if not 0 < below < 1:
+        return tails, "every resample lies on one side of the value"
+    acceleration, bias = np.sum(pull**3) / (6 * np.sum(pull**2) ** 1.5), ndtri(below)
+    z = bias + ndtri(tails)
+    return ndtr(bias + z / (1 - acceleration * z)), None
+
+
+__all__ = ["Interval", "WeightedMetric", "clustered_interval"]
+
+WeightedMetric = Callable[[ArrayLike, ArrayLike, NDArray[np.float64]], NDArray[np.float64]]
+_WEIGHTS_AT_ONCE = 1_000_000  # weights held at once: draws x rows; bounds memory at tens of megabytes
+
+
+def clustered_interval(
+    metric: WeightedMetric,
+    scores: ArrayLike,
+    labels: ArrayLike,
+    groups: ArrayLike,
+    n_draws: int = 1_000,
+    level: float = 0.95,
+    seed: int = 0,
+    method: Method = "percentile",
+) -> Interval:
+    """Bootstrap interval of a metric, resampling groups.
+
+    Args:
+        metric: takes (scores, labels, weights of shape (draws, n)) and gives shape (draws,), such as `metrics.roc_auc`.
+        scores: shape (n,), no NaN.
+        labels: 0 or 1, shape (n,).
+        groups: shape (n,); rows of one group are drawn together.
+        seed: the same seed gives the same interval.
+        method: "percentile" or "bca".
+    """
+    drawn = resample(groups, n_draws, seed)
+    if drawn.n_groups < 2:
+        return interval_of([], np.nan, level, method, None, drawn.n_groups, drawn.largest_share)
+
+    def values(of: Resamples) -> NDArray[np.float64]:
+        return _by_weights(metric, scores, labels, of)
+
+    jackknife = values(leaving_one_out(drawn)) if method == "bca" else None
+    estimate = float(values(as_observed(drawn))[0])
+    return interval_of(values(drawn), estimate, level, method, jackknife, drawn.n_groups, drawn.largest_share)
+
+
+def _by_weights(metric: WeightedMetric, scores: ArrayLike, labels: ArrayLike, drawn: Resamples) -> NDArray[np.float64]:
+    """The metric in each draw, shape (draws,)."""
+    at_once = max(1, _WEIGHTS_AT_ONCE // max(1, len(drawn.group_of_row)))
+    parts = []
+    for start in range(0, drawn.n_draws, at_once):
+        times = drawn.times_DG[start : start + at_once].astype(np.float64)
+        parts.append(metric(scores, labels, times[:, drawn.group_of_row]))
+    return np.concatenate(parts)

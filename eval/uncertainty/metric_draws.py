@@ -1,0 +1,425 @@
+"""The headline metrics in many resamples of whole groups, all from one set of resamples, and their intervals.
+
+Decisions, Brier, NLL and ECE are functions of sums over rows, so one product of counts gives them for all draws; AUC
+and accuracy at coverage have modules of their own. Every value equals the metric on the rows the draw took.
+
+Shape suffixes: _D draws, _K columns.
+
+ROC-AUC in each of many resamples of whole groups, exactly.
+
+The number of (positive, negative) pairs ranked rightly is a quadratic form of how often each group was taken: sum over
+groups g, h of times[g] U[g, h] times[h], where U[g, h] counts the positives of g above negatives of h, ties half. U is
+found once; then each draw costs groups squared, however many rows there are.
+
+Shape suffixes: _D draws, _G groups, _B blocks of rows in ascending order of score, _R rows in that order.
+
+Accuracy at a coverage in each of many resamples of whole groups, exactly.
+
+Coverage c keeps the most confident rows: the fewest that hold at least c of the weight, a tie in confidence kept or
+left as one. Where that cut falls differs by draw. Rows are put into blocks by descending confidence; one matrix product
+finds the block the cut falls into, and only that block's rows are then gone through.
+
+Shape suffixes: _D draws, _G groups, _B blocks, _R rows in descending confidence.
+
+Average precision and the area under risk-coverage in each of many resamples of whole groups, exactly.
+
+Neither is a function of a few sums over rows: each draw goes through the rows in order of score. Many draws go through
+a few hundred rows at a time, so that what is worked on stays in the processor's cache.
+
+Shape suffixes: _D draws, _G groups, _T ties (runs of equal scores) of one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...core.errors import RowError
+from ..metrics.base import Floats, checked_probabilities, checked_scores, divide
+from ..metrics.calibration_error import N_BINS, bin_index
+from ..metrics.decisions import Confusions, balanced_accuracy, f1
+from ..metrics.ranking import roc_auc
+from ..metrics.selective import confidence_of
+from .bootstrap import N_DRAWS, Interval, Method, Resamples, as_observed, interval_of, leaving_one_out, resample
+
+_FORM_IS_FASTER = 200  # per draw, groups^2 multiplications cost what this many times fewer sorted rows do
+_CELLS_AT_ONCE = 2_000_000
+_EXACT_IN_FLOAT32 = 2**24
+
+
+def auc_draws(scores: Floats, labels: Floats, drawn: Resamples) -> Floats:
+    """ROC-AUC of each draw, shape (draws,); NaN in draws with one class.
+
+    Args:
+        scores: shape (n,), checked already.
+        labels: 0 or 1, shape (n,).
+    """
+    if drawn.n_groups**2 > _FORM_IS_FASTER * len(scores):
+        return _row_by_row(scores, labels, drawn)
+    positives_D, negatives_D = drawn.sums(np.stack([labels, 1 - labels], axis=1)).T
+    twice_wins = twice_wins_by_group(scores, labels, drawn.group_of_row, drawn.n_groups)
+    # Whole numbers: below 2^24 float32 holds each of them exactly, at half the time.
+    largest = 2 * np.max(drawn.by_group(1 - labels), initial=0) * np.max(positives_D, initial=0)
+    kind = np.float32 if largest < _EXACT_IN_FLOAT32 else np.float64
+    twice_wins = twice_wins.astype(kind)
+    wins_D = np.empty(drawn.n_draws)
+    at_once = max(1, _CELLS_AT_ONCE // max(1, drawn.n_groups))
+    for start in range(0, drawn.n_draws, at_once):
+        times = drawn.times_DG[start : start + at_once].astype(kind, copy=False)
+        against = (times @ twice_wins).astype(np.float64)
+        wins_D[start : start + at_once] = np.einsum("dg,dg->d", against, times) / 2
+    pairs_D = positives_D * negatives_D
+    return divide(wins_D, pairs_D)
+
+
+def twice_wins_by_group(scores: Floats, labels: Floats, group_of_row: NDArray[np.int64], n_groups: int) -> Floats:
+    """Twice U: 2 for each positive of group g above a negative of group h, 1 for a tie, shape (groups, groups).
+
+    Rows are cut, in order of score and never inside a tie, into about a thousand blocks. Between blocks one product of
+    counts does; inside a block the pairs are gone through, but for a block that is one long tie.
+    """
+    order = np.argsort(scores, kind="stable")
+    score_R, is_positive_R, group_R = scores[order], labels[order] == 1, group_of_row[order]
+    block_R, is_tie_B = _auc_blocks(score_R)
+    positives_BG = _counts(block_R[is_positive_R], group_R[is_positive_R], len(is_tie_B), n_groups)
+    negatives_BG = _counts(block_R[~is_positive_R], group_R[~is_positive_R], len(is_tie_B), n_groups)
+    # Every negative of an earlier block is below; one of the same block is decided inside it, a tie counting half.
+    below_BG = np.cumsum(negatives_BG, axis=0) - negatives_BG
+    twice = positives_BG.T @ (2 * below_BG + is_tie_B[:, None] * negatives_BG)
+    flat, starts = twice.reshape(-1), np.searchsorted(block_R, np.arange(len(is_tie_B) + 1))
+    for block in np.flatnonzero(~is_tie_B):
+        rows = slice(starts[block], starts[block + 1])
+        score, group, positive = score_R[rows], group_R[rows], is_positive_R[rows]
+        above, below = score[positive][:, None], score[~positive]
+        cell = group[positive][:, None] * n_groups + group[~positive]
+        np.add.at(flat, cell.ravel(), (1.0 * (above > below) + (above >= below)).ravel())
+    return twice
+
+
+def _auc_blocks(score_R: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The block of each row, and which blocks are one tie. Others hold fewer than twice the aimed number of rows."""
+    n = len(score_R)
+    size = max(64, n // 1000)
+    starts_run = np.append(True, score_R[1:] != score_R[:-1])[:n]  # not by subtraction: infinities tie too
+    first_of_run = np.flatnonzero(starts_run)
+    is_long = np.diff(np.append(first_of_run, n)) >= size
+    slot = first_of_run // size
+    opens = np.append(True, (np.diff(slot) != 0) | is_long[1:] | is_long[:-1])[: len(first_of_run)]
+    block_of_run = np.cumsum(opens) - 1
+    is_tie_B = np.zeros(int(opens.sum()), dtype=bool)
+    is_tie_B[block_of_run[is_long]] = True
+    return block_of_run[np.cumsum(starts_run) - 1], is_tie_B
+
+
+def _counts(block: NDArray[np.int64], group: NDArray[np.int64], n_blocks: int, n_groups: int) -> Floats:
+    counts = np.bincount(block * n_groups + group, minlength=n_blocks * n_groups)
+    return counts.reshape(n_blocks, n_groups).astype(np.float64)
+
+
+def _row_by_row(scores: Floats, labels: Floats, drawn: Resamples) -> Floats:
+    """The same where groups are so many (often: every row its own) that going through the rows is faster."""
+    order = np.argsort(scores, kind="stable")[::-1]
+    scores, labels, group_R = scores[order], labels[order], drawn.group_of_row[order]
+    at_once = max(1, _CELLS_AT_ONCE // max(1, len(scores)))
+    parts = [np.zeros(0)]
+    for start in range(0, drawn.n_draws, at_once):
+        times = drawn.times_DG[start : start + at_once].astype(np.float64)
+        parts.append(roc_auc(scores, labels, times[:, group_R]))
+    return np.concatenate(parts)
+
+
+_N_BLOCKS = 64
+_ROUNDING = 1e-9  # of a row: 0.7 x 10 rows are 7, whatever floating point says
+
+
+class _Rows(NamedTuple):
+    """Rows of one block: group, whether right, whether the last of a tie; each of shape (rows,)."""
+
+    group: NDArray[np.int64]
+    correct: Floats
+    ends_run: NDArray[np.bool_]
+
+
+def accuracy_at_coverage_draws(confidence: Floats, correct: Floats, drawn: Resamples, coverage: float) -> Floats:
+    """Accuracy among the rows kept at `coverage` in each draw, shape (draws,); NaN in draws without rows.
+
+    Args:
+        confidence: shape (n,), no NaN; larger is kept first.
+        correct: 1 where the decision was right, 0 where wrong, shape (n,).
+        coverage: in (0, 1].
+    """
+    if not 0 < coverage <= 1:
+        raise RowError(f"accuracy at coverage: a coverage is within (0, 1], got {coverage}; give one that is")
+    if not len(confidence):
+        return np.full(drawn.n_draws, np.nan)
+    order = np.argsort(-confidence, kind="stable")
+    block_R, ends_run_R = _coverage_blocks(confidence[order])
+    group_R, correct_R, n_blocks = drawn.group_of_row[order], correct[order], int(block_R[-1]) + 1
+    cell_R, n_cells = group_R * n_blocks + block_R, drawn.n_groups * n_blocks
+    per_group = [np.bincount(cell_R, of, minlength=n_cells).reshape(-1, n_blocks) for of in (None, correct_R)]
+    kept_DB, right_DB = (np.cumsum(drawn.over_groups(counts.astype(np.float64)), axis=1) for counts in per_group)
+    needed_D = np.ceil(coverage * kept_DB[:, -1] - _ROUNDING)
+    cut_D = np.argmax(kept_DB >= needed_D[:, None], axis=1)  # the first block at whose end enough is kept
+    accuracy_D = np.full(drawn.n_draws, np.nan)
+    for block in np.unique(cut_D):
+        rows, draws = slice(*np.searchsorted(block_R, [block, block + 1])), np.flatnonzero(cut_D == block)
+        in_block = _Rows(group_R[rows], correct_R[rows], ends_run_R[rows])
+        if block:
+            kept, right = kept_DB[draws, block - 1], right_DB[draws, block - 1]
+        else:
+            kept, right = np.zeros((2, len(draws)))
+        accuracy_D[draws] = _cut_inside(in_block, drawn, draws, kept, right, needed_D[draws])
+    return accuracy_D
+
+
+def _coverage_blocks(confidence_R: Floats) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The block of each row, never cutting a tie, and whether the row is the last of its tie."""
+    n = len(confidence_R)
+    starts_run = np.append(True, confidence_R[1:] != confidence_R[:-1])
+    run_R = np.cumsum(starts_run) - 1
+    slot_of_run = np.flatnonzero(starts_run) * _N_BLOCKS // n
+    block_of_run = np.cumsum(np.append(0, np.diff(slot_of_run) != 0))
+    return block_of_run[run_R], np.append(starts_run[1:], True)
+
+
+def _cut_inside(
+    rows: _Rows, drawn: Resamples, draws: NDArray[np.int64], kept: Floats, right: Floats, needed: Floats
+) -> Floats:
+    """Accuracy at the cut in each of `draws`, all cut inside one block, given what is kept before it."""
+    at_once, parts = max(1, _CELLS_AT_ONCE // len(rows.group)), []
+    for start in range(0, len(draws), at_once):
+        some = slice(start, start + at_once)
+        times = drawn.times_DG[draws[some]].astype(np.float64)[:, rows.group]
+        kept_here = kept[some, None] + np.cumsum(times, axis=1)[:, rows.ends_run]
+        right_here = right[some, None] + np.cumsum(times * rows.correct, axis=1)[:, rows.ends_run]
+        cut = np.argmax(kept_here >= needed[some, None], axis=1)[:, None]
+        n_kept, n_right = np.take_along_axis(kept_here, cut, 1)[:, 0], np.take_along_axis(right_here, cut, 1)[:, 0]
+        parts.append(divide(n_right, n_kept))
+    return np.concatenate(parts)
+
+
+HEADLINE = ("auc", "f1", "balanced_accuracy", "brier", "nll", "ece_event", "accuracy_at_coverage")
+COVERAGE = 0.8
+
+
+@dataclass(frozen=True)
+class HeadlineRows:
+    """What the headline metrics look at, checked; each array of shape (n,).
+
+    Attributes:
+        margins: what AUC ranks by.
+        p: calibrated P(supported): decisions (p >= threshold), Brier, ECE, and by default confidence.
+        labels: 0 or 1.
+        loss: log-loss of p in nats; infinite where p is 0 or 1 and wrong.
+        confidence: what coverage ranks by; see `headline_rows`.
+        coverage: share of the rows at which accuracy is read.
+    """
+
+    margins: Floats
+    p: Floats
+    labels: Floats
+    threshold: float
+    loss: Floats
+    confidence: Floats
+    coverage: float = COVERAGE
+
+
+def headline_rows(
+    margins: ArrayLike,
+    p: ArrayLike,
+    labels: ArrayLike,
+    threshold: float,
+    log_odds: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
+    coverage: float = COVERAGE,
+) -> HeadlineRows:
+    """Check the columns and derive those the metrics need.
+
+    Args:
+        margins, p, labels: shape (n,); no NaN, probabilities in [0, 1], labels 0 or 1.
+        threshold: on p; positive means p >= threshold.
+        log_odds: of p, where they are known more exactly than from p itself.
+        confidence: how sure each decision is; `selective.confidence_of`, the distance |p - threshold|, where None.
+
+    Raises:
+        RowError: NaN (a failed row), columns of different lengths, or values outside their range.
+    """
+    probability, y = checked_probabilities(p, labels, "headline")
+    m, _ = checked_scores(margins, labels, "headline margins")
+    if log_odds is not None:
+        of_p, _ = checked_scores(log_odds, labels, "headline log-odds")
+        loss = np.logaddexp(0, np.where(y == 1, -of_p, of_p))
+    else:
+        with np.errstate(divide="ignore"):
+            loss = -np.where(y == 1, np.log(probability), np.log1p(-probability))
+    given = confidence_of(probability, threshold) if confidence is None else confidence
+    sure, _ = checked_scores(given, labels, "headline confidence")
+    return HeadlineRows(m, probability, y, threshold, loss, sure, coverage)
+
+
+def headline_values(rows: HeadlineRows, drawn: Resamples) -> dict[str, Floats]:
+    """Each of `HEADLINE` in each draw, shape (draws,); NaN where the metric is undefined in the draw."""
+    correct = ((rows.p >= rows.threshold) == (rows.labels == 1)).astype(np.float64)
+    values = {"auc": auc_draws(rows.margins, rows.labels, drawn)}
+    values |= values_of_sums(drawn.sums(summed_columns(rows)))
+    values["accuracy_at_coverage"] = accuracy_at_coverage_draws(rows.confidence, correct, drawn, rows.coverage)
+    return values
+
+
+def headline_intervals(
+    margins: ArrayLike,
+    p: ArrayLike,
+    labels: ArrayLike,
+    groups: ArrayLike,
+    threshold: float,
+    n_draws: int = N_DRAWS,
+    level: float = 0.95,
+    seed: int = 0,
+    method: Method = "percentile",
+    log_odds: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
+    coverage: float = COVERAGE,
+) -> dict[str, Interval]:
+    """Intervals of the headline metrics, clustered by group, all from one set of resamples.
+
+    Args:
+        groups: shape (n,); rows with equal values are drawn together.
+        method: "percentile" or "bca" (its jackknife leaves out one group at a time).
+
+    Others as `headline_rows`.
+    """
+    rows = headline_rows(margins, p, labels, threshold, log_odds, confidence, coverage)
+    if np.shape(groups) != rows.labels.shape:
+        raise RowError(f"headline: each row has a group, got {np.shape(groups)} for {rows.labels.shape}; give one each")
+    drawn = resample(groups, n_draws, seed)
+    if drawn.n_groups < 2:
+        none = interval_of([], np.nan, level, method, None, drawn.n_groups, drawn.largest_share)
+        return dict.fromkeys(HEADLINE, none)
+    values, observed = headline_values(rows, drawn), headline_values(rows, as_observed(drawn))
+    without = headline_values(rows, leaving_one_out(drawn)) if method == "bca" else {}
+    return {
+        name: interval_of(
+            values[name], observed[name][0], level, method, without.get(name), drawn.n_groups, drawn.largest_share
+        )
+        for name in HEADLINE
+    }
+
+
+def summed_columns(rows: HeadlineRows) -> Floats:
+    """Columns whose sums give decisions, Brier, NLL and ECE, shape (n, 7 + bins)."""
+    said, is_so = rows.p >= rows.threshold, rows.labels == 1
+    never = np.isinf(rows.loss)
+    columns = [said & is_so, said & ~is_so, ~said & ~is_so, ~said & is_so, (rows.p - rows.labels) ** 2]
+    columns += [np.where(never, 0, rows.loss), never]
+    gaps = np.zeros((len(rows.p), N_BINS))
+    gaps[np.arange(len(rows.p)), bin_index(rows.p)] = rows.labels - rows.p
+    return np.column_stack([*(np.asarray(column, dtype=np.float64) for column in columns), gaps])
+
+
+def values_of_sums(sums_DK: Floats) -> dict[str, Floats]:
+    """F1, balanced accuracy, Brier, NLL and event ECE from sums of `summed_columns`; each of shape (draws,)."""
+    tp, fp, tn, fn, squares, loss, n_never = sums_DK[:, :7].T
+    counts, n = Confusions(tp, fp, tn, fn), tp + fp + tn + fn
+    return {
+        "f1": np.asarray(f1(counts)),
+        "balanced_accuracy": np.asarray(balanced_accuracy(counts)),
+        "brier": divide(squares, n),
+        "nll": divide(np.where(n_never > 0, np.inf, loss), n),
+        # n_b |mean y - mean p| is |sum y - sum p| over the bin.
+        "ece_event": divide(np.abs(sums_DK[:, 7:]).sum(axis=1), n),
+    }
+
+
+_DRAWS_AT_ONCE, _ROWS_AT_ONCE = 64, 512
+
+
+class _Block(NamedTuple):
+    """Some ties in descending order: rows and hits in each, and down to and with each; shape (draws, ties)."""
+
+    rows_DT: Floats
+    hits_DT: Floats
+    all_rows_DT: Floats
+    all_hits_DT: Floats
+
+
+def ap_draws(scores: Floats, labels: Floats, drawn: Resamples) -> Floats:
+    """`metrics.average_precision` in each draw, shape (draws,); NaN in draws with one class.
+
+    Args:
+        scores: shape (n,), no NaN. labels: 0 or 1, shape (n,).
+    """
+    found = [np.zeros(0)]
+    for times_DG, draws in _some_draws(drawn):
+        area_D, last = np.zeros(len(draws)), None
+        for last in _tie_blocks(scores, labels, drawn, times_DG):
+            precision = last.all_hits_DT / np.maximum(last.all_rows_DT, 1)  # before the first row there is no hit
+            area_D += np.einsum("dt,dt->d", last.hits_DT, precision)
+        if last is None:
+            return np.full(drawn.n_draws, np.nan)
+        hits_D = last.all_hits_DT[:, -1]
+        found.append(divide(np.where(last.all_rows_DT[:, -1] > hits_D, area_D, np.nan), hits_D))
+    return np.concatenate(found)
+
+
+def aurc_draws(confidence: Floats, correct: Floats, drawn: Resamples) -> Floats:
+    """`selective.aurc` (rule "mean") in each draw, shape (draws,); NaN in draws without rows.
+
+    With K rows kept of which E are wrong, a tie of m more of which w are wrong has, as its k-th risk averaged over
+    orders, w/m + (E - K w/m) / (K + k): its sum over k needs only a difference of harmonic numbers.
+
+    Args:
+        confidence: shape (n,), no NaN. correct: 0 or 1, shape (n,).
+    """
+    found, harmonic = [np.zeros(0)], harmonic_numbers(drawn.sums(np.ones(len(confidence))))
+    for times_DG, draws in _some_draws(drawn):
+        risk_D, last = np.zeros(len(draws)), None
+        for last in _tie_blocks(confidence, correct, drawn, times_DG):
+            wrong = last.rows_DT - last.hits_DT
+            share = wrong / np.maximum(last.rows_DT, 1)
+            kept = last.all_rows_DT - last.rows_DT
+            extra = (last.all_rows_DT - last.all_hits_DT - wrong) - kept * share
+            inverses = harmonic[last.all_rows_DT.astype(np.int64)] - harmonic[kept.astype(np.int64)]
+            risk_D += np.einsum("dt,dt->d", extra, inverses)
+        if last is None:
+            return np.full(drawn.n_draws, np.nan)
+        rows_D = last.all_rows_DT[:, -1]
+        found.append(divide(rows_D - last.all_hits_DT[:, -1] + risk_D, rows_D))
+    return np.concatenate(found)
+
+
+def harmonic_numbers(up_to: Floats) -> Floats:
+    """Harmonic numbers H_0 .. H_max(up_to)."""
+    return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, int(np.max(up_to, initial=0)) + 1))])
+
+
+def _some_draws(drawn: Resamples) -> Iterator[tuple[Floats, range]]:
+    """How often each group is taken, some draws at a time, and which draws these are."""
+    for start in range(0, drawn.n_draws, _DRAWS_AT_ONCE):
+        draws = range(start, min(start + _DRAWS_AT_ONCE, drawn.n_draws))
+        yield drawn.times_DG[draws.start : draws.stop].astype(np.float64), draws
+
+
+def _tie_blocks(scores: Floats, hits: Floats, drawn: Resamples, times_DG: Floats) -> Iterator[_Block]:
+    """The rows in descending order of score, a block of whole ties at a time; nothing without rows."""
+    if not len(scores):
+        return
+    order = np.argsort(-scores, kind="stable")
+    descending, hit, group = scores[order], hits[order], drawn.group_of_row[order]
+    tie_ends = np.append(np.flatnonzero(descending[1:] != descending[:-1]), len(scores) - 1) + 1
+    slot = tie_ends // _ROWS_AT_ONCE
+    is_last = np.append(slot[1:] != slot[:-1], True)
+    rows_D, hits_D = np.zeros((2, len(times_DG), 1))
+    start = 0
+    for ties in np.split(tie_ends, np.flatnonzero(is_last)[:-1] + 1):
+        rows_DT = np.take(times_DG, group[start : ties[-1]], axis=1)
+        hits_DT = rows_DT * hit[start : ties[-1]]
+        if len(ties) < ties[-1] - start:
+            starts = np.append(start, ties[:-1]) - start
+            rows_DT, hits_DT = (np.add.reduceat(each, starts, axis=1) for each in (rows_DT, hits_DT))
+        all_rows_DT, all_hits_DT = np.cumsum(rows_DT, axis=1) + rows_D, np.cumsum(hits_DT, axis=1) + hits_D
+        yield _Block(rows_DT, hits_DT, all_rows_DT, all_hits_DT)
+        rows_D, hits_D, start = all_rows_DT[:, -1:], all_hits_DT[:, -1:], ties[-1]
