@@ -33,7 +33,7 @@ import numpy as np
 
 from proofreel.client import AsyncClient
 from proofreel.core.pairs import Pair, VideoSegment
-from proofreel.models.verifier import Verifier
+from proofreel.models.verifier.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent
 VERIFIER = ROOT / "checkpoints" / "kitchen-verifier"

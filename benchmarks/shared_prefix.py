@@ -9,8 +9,8 @@ margins and loss; one each, a plain forward per claim; and padded, one batch of 
 medians are printed, for "measured x" that of the rounds' own ratios. A baseline that would run longer than `--limit-s`
 is measured with fewer claims and predicted in proportion, marked ~; a padded batch of which only one claim could be
 measured is taken to be as fast as one each.
-Operations are counted by `models/operations.py` ("counted x" is one each over shared). Memory is the growth of a fresh
-child's highest resident size (CPU), or the growth of allocated memory (GPU).
+Operations are counted by `models/backbones/shapes.py` ("counted x" is one each over shared). Memory is the growth of a
+fresh child's highest resident size (CPU), or the growth of allocated memory (GPU).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ import torch
 from prefix_ways import LORA_RANK, Way, make_model, question, scoring_ways, training_ways
 from transformers import __version__
 
-from proofreel.models import operations
-from proofreel.models.encoding import EncodedEvidence
+from proofreel.models.backbones import shapes
+from proofreel.models.inputs.encoder import EncodedEvidence
 
 
 def seconds_of(way: Way, k: int, device: str) -> float:
@@ -157,8 +157,8 @@ def counted(config: Any, task: str, evidence: EncodedEvidence, claims: list[torc
 
     def cost(some: list[int]) -> int:
         if task == "scoring":
-            return operations.forward(config, grids, len(evidence.ids_P), some).total
-        return operations.training_step(config, grids, len(evidence.ids_P), some, LORA_RANK).total
+            return shapes.forward(config, grids, len(evidence.ids_P), some).total
+        return shapes.training_step(config, grids, len(evidence.ids_P), some, LORA_RANK).total
 
     return sum(cost([n]) for n in lengths) / cost(lengths)
 

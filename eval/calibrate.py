@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from proofreel.eval.calibration.fit import PerGroup, fit_decision
     from proofreel.eval.calibration.fitted_rows import write_fitted_rows
     from proofreel.eval.scoring.predictions import read_predictions, refuse_teacher_file
-    from proofreel.models.decisions import write_decision
+    from proofreel.models.decision.thresholds import write_decision
 
     try:
         predictions, source = read_predictions(args.predictions)

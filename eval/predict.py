@@ -147,8 +147,8 @@ def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
     """The verifier on this process's own device; without its adapter, the base it stands on."""
     from proofreel.data_prep.dataset import train_shards
     from proofreel.eval.scoring.distributed import own_device
-    from proofreel.models.directory import trained_on
-    from proofreel.models.verifier import Verifier
+    from proofreel.models.directory.format import trained_on
+    from proofreel.models.verifier.verifier import Verifier
 
     verifier = Verifier.from_pretrained(
         args.verifier,
@@ -175,7 +175,7 @@ def _zero_shot(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     from proofreel.core.config import load_config
     from proofreel.core.errors import ConfigError
     from proofreel.eval.scoring.distributed import own_device
-    from proofreel.models.zero_shot import ZeroShotConfig, open_zero_shot
+    from proofreel.models.zero_shot.config import ZeroShotConfig, open_zero_shot
 
     config = load_config(ZeroShotConfig, args.zero_shot)
     if args.windowing is not None and config.endpoint is not None:

@@ -21,13 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
 
     from proofreel.core.errors import ProofreelError
-    from proofreel.eval.teachers.ensemble import (
-        agreements,
-        check_output,
-        contradicted,
-        join,
-        write_teacher_file,
-    )
+    from proofreel.eval.teachers.ensemble import agreements, check_output, contradicted, join, write_teacher_file
     from proofreel.eval.teachers.teachers import read_teachers
 
     try:

@@ -10,36 +10,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from proofreel.core.errors import ProofreelError
     from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
-    from proofreel.models.attribution import Attributed
-    from proofreel.models.cascade import Cascade
-    from proofreel.models.citing import CitedClaim, Sources
-    from proofreel.models.cross_encoding import CrossEncoding
-    from proofreel.models.entailment import Entailment
-    from proofreel.models.localization import Localization
-    from proofreel.models.verdicts import Ranked, Verdict
-    from proofreel.models.verifier import Verifier
-    from proofreel.models.windows import Windowing
+    from proofreel.models.cascade.cascade import Cascade
+    from proofreel.models.decision.verdict import Ranked, Verdict
+    from proofreel.models.inputs.windowing import Windowing
+    from proofreel.models.verifier.attribution import Attributed, CitedClaim, Sources
+    from proofreel.models.verifier.compat import CrossEncoding, Entailment
+    from proofreel.models.verifier.localization import Localization
+    from proofreel.models.verifier.verifier import Verifier
 
 __version__ = _version("proofreel")
 
 _HOME = {
-    "Attributed": "models.attribution",
-    "Cascade": "models.cascade",
-    "CitedClaim": "models.citing",
-    "CrossEncoding": "models.cross_encoding",
-    "Entailment": "models.entailment",
+    "Attributed": "models.verifier.attribution",
+    "Cascade": "models.cascade.cascade",
+    "CitedClaim": "models.verifier.attribution",
+    "CrossEncoding": "models.verifier.compat",
+    "Entailment": "models.verifier.compat",
     "Image": "core.pairs",
-    "Localization": "models.localization",
+    "Localization": "models.verifier.localization",
     "Pair": "core.pairs",
     "Passage": "core.pairs",
     "ProofreelError": "core.errors",
-    "Ranked": "models.verdicts",
-    "Sources": "models.citing",
+    "Ranked": "models.decision.verdict",
+    "Sources": "models.verifier.attribution",
     "Transcript": "core.pairs",
-    "Verdict": "models.verdicts",
-    "Verifier": "models.verifier",
+    "Verdict": "models.decision.verdict",
+    "Verifier": "models.verifier.verifier",
     "VideoSegment": "core.pairs",
-    "Windowing": "models.windows",
+    "Windowing": "models.inputs.windowing",
 }
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from proofreel.core.pairs import Evidence
-    from proofreel.models.verdicts import Verdict
+    from proofreel.models.decision.verdict import Verdict
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
 
     from proofreel.core.errors import ProofreelError
-    from proofreel.models.verifier import Verifier
+    from proofreel.models.verifier.verifier import Verifier
 
     try:
         evidence = _evidence(args)

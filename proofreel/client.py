@@ -18,7 +18,7 @@ from typing import Any
 
 from proofreel.core.errors import ConfigError, ProofreelError
 from proofreel.core.pairs import Evidence, evidence_to_dict
-from proofreel.models.verdicts import Verdict, failed
+from proofreel.models.decision.verdict import Verdict, failed
 
 try:
     import httpx

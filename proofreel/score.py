@@ -102,9 +102,9 @@ def _claims(args: argparse.Namespace) -> ClaimFile:
 def _prompts(args: argparse.Namespace) -> tuple[Any, ...]:
     """The words of the verifier's own prompt: chat rows exported for it may have them."""
 
-    from proofreel.models.cascade_directory import is_cascade, read_cascade, stage_folder
-    from proofreel.models.directory import read_directory
-    from proofreel.models.hub import find_verifier
+    from proofreel.models.backbones.hub import find_verifier
+    from proofreel.models.cascade.directory import is_cascade, read_cascade, stage_folder
+    from proofreel.models.directory.format import read_directory
 
     folder = find_verifier(args.directory, args.revision)
     if is_cascade(folder):
@@ -154,10 +154,10 @@ def _opened(args: argparse.Namespace) -> Any:
     """The verifier or cascade, on this process's own device."""
     from proofreel.data_prep.frame_cache import FrameCache
     from proofreel.eval.scoring.distributed import own_device
-    from proofreel.models.cascade import Cascade
-    from proofreel.models.cascade_directory import is_cascade
-    from proofreel.models.hub import find_verifier
-    from proofreel.models.verifier import Verifier
+    from proofreel.models.backbones.hub import find_verifier
+    from proofreel.models.cascade.cascade import Cascade
+    from proofreel.models.cascade.directory import is_cascade
+    from proofreel.models.verifier.verifier import Verifier
 
     folder = find_verifier(args.directory, args.revision)
     options: dict[str, Any] = {} if args.base is None else {"base": args.base}

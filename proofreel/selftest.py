@@ -24,10 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     from proofreel.core.errors import ProofreelError
-    from proofreel.models.directory import read_directory
-    from proofreel.models.golden import selftest
-    from proofreel.models.hub import find_verifier
-    from proofreel.models.verifier import Verifier
+    from proofreel.models.backbones.hub import find_verifier
+    from proofreel.models.directory.format import read_directory
+    from proofreel.models.verifier.selftest import selftest
+    from proofreel.models.verifier.verifier import Verifier
 
     try:
         directory = find_verifier(args.directory, args.revision)

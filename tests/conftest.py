@@ -9,7 +9,7 @@ import pytest
 
 if TYPE_CHECKING:
     from proofreel.data_prep.frames import FrameSampling
-    from proofreel.models.encoding import Media
+    from proofreel.models.inputs.encoder import Media
 
 # Two busy thread pools on two cores run many times slower than one thread each; nothing may reach for a network.
 os.environ.setdefault("OMP_NUM_THREADS", "2")
@@ -40,7 +40,7 @@ def shared_data() -> Path:
 def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A randomly initialised Qwen2.5-VL of the smallest sensible size, on disk."""
     from proofreel.core.prompt import Prompt
-    from proofreel.models.tiny import TinySizes, save_tiny_model
+    from proofreel.models.backbones.tiny import TinySizes, save_tiny_model
 
     sizes = TinySizes(hidden=64, layers=2, mlp=128, vision_hidden=32, vision_depth=2, vision_mlp=64, vocab=420)
     texts = [Prompt().system, "Claim: Object is red ball.", "Claim: Action is moving left."] * 20
@@ -61,7 +61,7 @@ def make_media() -> "Callable[..., Media]":
     import numpy as np
 
     from proofreel.data_prep.frames import Frames
-    from proofreel.models.encoding import Media
+    from proofreel.models.inputs.encoder import Media
 
     def make(*n_frames: int, seed: int = 0, side: int = 84, step_s: float = 0.5, images: int = 0) -> Media:
         rng = np.random.default_rng(seed)

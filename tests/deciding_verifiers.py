@@ -4,14 +4,13 @@ from pathlib import Path
 from typing import Any
 
 from proofreel.core.prompt import Prompt
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.bands import AbstainBand
-from proofreel.models.calibration import Calibration
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.decisions import Decision, OperatingPoint
-from proofreel.models.encoding import Encoder
-from proofreel.models.heads import NextToken
-from proofreel.models.verifier import Verifier
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.decision.calibration import Calibration
+from proofreel.models.decision.thresholds import AbstainBand, Decision, OperatingPoint
+from proofreel.models.engine.heads import NextToken
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import Encoder
+from proofreel.models.verifier.verifier import Verifier
 
 CALIBRATION = Calibration("platt", 30.0, -4.0, n=100, n_groups=20, positive_rate=0.5)
 

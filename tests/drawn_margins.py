@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from proofreel.eval.calibration.methods import fit_map
-from proofreel.models.calibration import sigmoid
+from proofreel.models.decision.calibration import sigmoid
 
 GRID = np.concatenate([np.linspace(-12, 12, 241), [-1e4, 1e4, -1e300, 1e300]])
 

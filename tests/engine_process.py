@@ -19,7 +19,7 @@ import torch
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 
-from proofreel.models.vision_tower import backbone_of
+from proofreel.models.engine.vision_features import backbone_of
 from proofreel.train import recipe
 from proofreel.train.sft import main
 

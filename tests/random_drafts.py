@@ -10,12 +10,11 @@ from peft import LoraConfig
 from transformers import BitsAndBytesConfig, Qwen2_5_VLForConditionalGeneration
 
 from proofreel.core.prompt import Prompt
-from proofreel.models.adapters import attach_lora
-from proofreel.models.backbone import load_backbone, load_processor, weights_sha256
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.directory import CONFIG, BaseModel, VerifierConfig, write_directory
-from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head
-from proofreel.models.paths import relative_base
+from proofreel.models.backbones.base import load_backbone, load_processor, weights_sha256
+from proofreel.models.backbones.lora import attach_lora
+from proofreel.models.directory.format import CONFIG, BaseModel, VerifierConfig, relative_base, write_directory
+from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, Head
+from proofreel.models.inputs.chat_text import LabelWords
 
 NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
 HEADS: dict[str, Any] = {"next token": None, "two labels": Head(TWO_LABELS), "three labels": Head(THREE_LABELS)}

@@ -6,10 +6,9 @@ Slow and obvious on purpose; nothing outside the tests uses them.
 import torch
 import torch.nn.functional as F  # noqa: N812 (the usual name)
 
-from proofreel.models.attention import PREFIX_SPLIT
-from proofreel.models.heads import margin
-from proofreel.models.packing import IGNORED
-from proofreel.models.verdict import VISION_KEYS
+from proofreel.models.engine.forward import VISION_KEYS
+from proofreel.models.engine.heads import margin
+from proofreel.models.engine.packing import IGNORED, PREFIX_SPLIT
 
 
 def plain_logits(model, evidence, claim_ids, readout):

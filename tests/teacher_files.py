@@ -10,7 +10,7 @@ from proofreel.core.pairs import Pair
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split, sha256_of
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
-from proofreel.models.calibration import sigmoid
+from proofreel.models.decision.calibration import sigmoid
 
 
 def believes_labels(pair: Pair) -> float:

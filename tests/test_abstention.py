@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 from proofreel.core.errors import CalibrationError
 from proofreel.eval.decisions.abstention import fit_band, selective_counts
-from proofreel.models.bands import AbstainBand
+from proofreel.models.decision.thresholds import AbstainBand
 
 BAND = AbstainBand(0.7, 0.3, "selective_accuracy", 0.8, 4, 1, 4, 1, abstained_positive=3, abstained_negative=2)
 

@@ -11,14 +11,14 @@ from safetensors.torch import load_file
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.adapters import PARTS, attach_lora, lora_targets, trainable_summary
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.encoding import Encoder
-from proofreel.models.heads import Head, NextToken
-from proofreel.models.packing import collate, pack
-from proofreel.models.shapes import meta_model, published_config
-from proofreel.models.verdict import margins
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.lora import PARTS, attach_lora, lora_targets, trainable_summary
+from proofreel.models.backbones.shapes import meta_model, published_config
+from proofreel.models.engine.forward import margins
+from proofreel.models.engine.heads import Head, NextToken
+from proofreel.models.engine.packing import collate, pack
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import Encoder
 
 WAYS: dict[str, dict[str, Any]] = {
     "language": {},

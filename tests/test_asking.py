@@ -15,9 +15,9 @@ from PIL import Image as Picture
 from proofreel.core.errors import CalibrationError, ModelInputError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.group_calibration import Correction, GroupCorrections
-from proofreel.models.tiny import TinySizes, save_tiny_text_model
-from proofreel.models.verifier import Verifier
+from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
+from proofreel.models.decision.calibration import Correction, GroupCorrections
+from proofreel.models.verifier.verifier import Verifier
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "No.", "Object is a long grey table."]
 TEXT, TALK = Passage("The ball is red."), Transcript("She takes the red ball.", 0.0, 4.5)

@@ -12,9 +12,8 @@ from reference_forward import dense_mask
 from transformers import BitsAndBytesConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from proofreel.models.attention import PREFIX_SPLIT, prefix_split
-from proofreel.models.backbone import load_backbone
-from proofreel.models.packing import claim_mask
+from proofreel.models.backbones.base import load_backbone
+from proofreel.models.engine.packing import PREFIX_SPLIT, claim_mask, prefix_split
 
 
 def blocks(rows, prefix_len, tail_len):

@@ -17,10 +17,9 @@ from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment
 from proofreel.data_prep.transcripts import Cue
 from proofreel.eval.metrics.ranking import roc_auc
 from proofreel.eval.scores.murgat import attribution_of, cited_fact
-from proofreel.models.attribution import Attributed, JudgedCitation, Questions
-from proofreel.models.citing import CitedClaim, Problem, Sources
-from proofreel.models.verdicts import Verdict, failed
-from proofreel.models.verifier import Verifier
+from proofreel.models.decision.verdict import Verdict, failed
+from proofreel.models.verifier.attribution import Attributed, CitedClaim, JudgedCitation, Problem, Questions, Sources
+from proofreel.models.verifier.verifier import Verifier
 
 KITCHEN = Path(__file__).resolve().parent.parent / "checkpoints" / "kitchen-verifier"
 CUES = [Cue(0.0, 2.0, "now chop the carrot"), Cue(4.0, 5.0, "then stir it")]

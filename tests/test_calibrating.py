@@ -19,9 +19,9 @@ from proofreel.eval.calibration import fit as calibrating
 from proofreel.eval.calibration.fit import PerGroup
 from proofreel.eval.metrics import ranking
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
-from proofreel.models.calibration import STEP_METHODS, sigmoid
-from proofreel.models.calibration_maps import METHODS
-from proofreel.models.decisions import read_decision
+from proofreel.models.decision.calibration import STEP_METHODS, sigmoid
+from proofreel.models.decision.calibration_maps import METHODS
+from proofreel.models.decision.thresholds import read_decision
 
 
 def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

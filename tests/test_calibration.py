@@ -11,9 +11,15 @@ import pytest
 from numpy.testing import assert_allclose
 
 from proofreel.core.errors import CalibrationError
-from proofreel.models.calibration import CALIBRATION_FILE, IDENTITY, Calibration, sigmoid
-from proofreel.models.decisions import Decision, OperatingPoint, read_decision, write_decision
-from proofreel.models.group_calibration import Correction, GroupCorrections
+from proofreel.models.decision.calibration import (
+    CALIBRATION_FILE,
+    IDENTITY,
+    Calibration,
+    Correction,
+    GroupCorrections,
+    sigmoid,
+)
+from proofreel.models.decision.thresholds import Decision, OperatingPoint, read_decision, write_decision
 
 POINT = OperatingPoint("f1", "f1", 0.1 + 0.2, 2 / 3, tp=1, fp=1, tn=0, fn=0, positive_rate=0.5)
 

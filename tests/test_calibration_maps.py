@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibration.fit import fit_calibration
 from proofreel.eval.calibration.methods import HIGH, LOW, fit_map, smoothed_targets
-from proofreel.models.calibration import STEP_METHODS, Calibration, sigmoid
-from proofreel.models.calibration_maps import METHODS, Beta, beta_features, log_odds, parameters_of
+from proofreel.models.decision.calibration import STEP_METHODS, Calibration, sigmoid
+from proofreel.models.decision.calibration_maps import METHODS, Beta, beta_features, log_odds, parameters_of
 
 # What holds for every map --------------------------------------------------------------------------------------------
 

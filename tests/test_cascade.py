@@ -23,13 +23,12 @@ from proofreel.eval.cascades.costs import Costs, costs_of
 from proofreel.eval.cascades.fit import fit_cascade, score_stages
 from proofreel.eval.cascades.report import cascaded, measure, write_cascade_report
 from proofreel.eval.scoring.predictions import Prediction
-from proofreel.models.calibration import IDENTITY, Calibration, sigmoid
-from proofreel.models.cascade import Cascade, CascadeVerdict, shares
-from proofreel.models.cascade_plan import NOBODY, Band, Plan, View
-from proofreel.models.cascade_stages import Stage
-from proofreel.models.decisions import Decision
-from proofreel.models.directory import write_manifest
-from proofreel.models.verifier import Verifier
+from proofreel.models.cascade.cascade import Cascade, CascadeVerdict, Stage, shares
+from proofreel.models.cascade.plan import NOBODY, Band, Plan, View
+from proofreel.models.decision.calibration import IDENTITY, Calibration, sigmoid
+from proofreel.models.decision.thresholds import Decision
+from proofreel.models.directory.format import write_manifest
+from proofreel.models.verifier.verifier import Verifier
 
 FIXTURE = Path(__file__).parent / "fixtures" / "verifier_v1_1"
 

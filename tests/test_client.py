@@ -15,7 +15,7 @@ from serving import CLAIMS, media_root, serving
 from proofreel.client import AsyncClient, Client, ServerLostError, ServerRefusedError
 from proofreel.core.errors import ConfigError, ProofreelError
 from proofreel.core.pairs import Passage, VideoSegment
-from proofreel.models.verdicts import Verdict
+from proofreel.models.decision.verdict import Verdict
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from proofreel.core.errors import ConfigError
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.build_config import BuildConfig
 from proofreel.data_prep.mined_dataset import MineConfig
-from proofreel.models.positions import POSITION_RULES
-from proofreel.models.zero_shot import ZeroShotConfig
+from proofreel.models.inputs.mrope import POSITION_RULES
+from proofreel.models.zero_shot.config import ZeroShotConfig
 from proofreel.train.arguments import parse, parse_distill
 from proofreel.train.rounds_config import RoundsConfig
 from proofreel.train.teacher import distillation_of

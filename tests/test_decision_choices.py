@@ -5,7 +5,7 @@ import pytest
 
 from proofreel.eval.calibrate import main
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
-from proofreel.models.decisions import read_decision
+from proofreel.models.decision.thresholds import read_decision
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from proofreel.core.errors import CalibrationError
-from proofreel.models.bands import AbstainBand
-from proofreel.models.bounds import Guarantee, StoredInterval
-from proofreel.models.calibration import IDENTITY
-from proofreel.models.decisions import THRESHOLDS_FILE, Decision, OperatingPoint, read_decision, write_decision
+from proofreel.models.decision.calibration import IDENTITY
+from proofreel.models.decision.stored import Guarantee, StoredInterval
+from proofreel.models.decision.thresholds import (
+    THRESHOLDS_FILE,
+    AbstainBand,
+    Decision,
+    OperatingPoint,
+    read_decision,
+    write_decision,
+)
 
 POINT = OperatingPoint("f1", "f1", 0.1 + 0.2, 2 / 3, tp=1, fp=1, tn=0, fn=0, positive_rate=0.5)
 FULL = OperatingPoint(

@@ -11,10 +11,15 @@ import pytest
 
 from proofreel.core.errors import DirectoryError
 from proofreel.data_prep.dataset import sha256_of
-from proofreel.models.chat_template import MAX_CHARACTERS, check_chat_template
-from proofreel.models.directory import MANIFEST, SCHEMA_VERSION, fingerprint, read_directory, write_manifest
-from proofreel.models.tiny import CHAT_TEMPLATE, TEXT_CHAT_TEMPLATE
-from proofreel.models.untrusted import MAX_JSON_BYTES, check_safetensors, check_settings
+from proofreel.models.backbones.safety import (
+    MAX_CHARACTERS,
+    MAX_JSON_BYTES,
+    check_chat_template,
+    check_safetensors,
+    check_settings,
+)
+from proofreel.models.backbones.tiny import CHAT_TEMPLATE, TEXT_CHAT_TEMPLATE
+from proofreel.models.directory.format import MANIFEST, SCHEMA_VERSION, fingerprint, read_directory, write_manifest
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "tests" / "fixtures" / "verifier_v1_1"

@@ -21,13 +21,13 @@ from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.eval import calibrate, export, predict, teach
 from proofreel.eval.scoring.predictions import read_predictions
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.calibration import sigmoid
-from proofreel.models.directory import fingerprint, read_directory
-from proofreel.models.encoding import Encoder
-from proofreel.models.heads import Head, margin
-from proofreel.models.verdict import verdict_logits
-from proofreel.models.verifier import Verifier
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.directory.format import fingerprint, read_directory
+from proofreel.models.engine.forward import verdict_logits
+from proofreel.models.engine.heads import Head, margin
+from proofreel.models.inputs.encoder import Encoder
+from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import recipe
 from proofreel.train.arguments import parse, parse_distill
 from proofreel.train.distill import main

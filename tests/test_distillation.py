@@ -10,9 +10,9 @@ import torch.nn.functional as F  # noqa: N812
 from test_objective import LABELS, WEIGHTS, batch, mean, pair
 
 from proofreel.core.errors import ConfigError, RowError
-from proofreel.models.calibration import sigmoid
-from proofreel.models.heads import THREE_LABELS, margin
-from proofreel.models.packing import IGNORED
+from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.engine.heads import THREE_LABELS, margin
+from proofreel.models.engine.packing import IGNORED
 from proofreel.train.distillation import Distillation, DistillingObjective
 from proofreel.train.groups import target
 from proofreel.train.objective import Objective

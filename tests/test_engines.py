@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Image, Passage
 from proofreel.data_prep.dataset import read_split, sha256_of, shard_name, write_pairs
-from proofreel.models.verifier import Verifier
+from proofreel.models.verifier.verifier import Verifier
 from proofreel.train.arguments import parse
 from proofreel.train.engines import check_engine
 from proofreel.train.lengths import group_pairs

@@ -20,8 +20,8 @@ from PIL import Image as Picture
 
 from proofreel.core.errors import CalibrationError, ConfigError, ModelInputError, ProofreelError
 from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment
-from proofreel.models.entailment import Entailment
-from proofreel.models.verifier import Verifier
+from proofreel.models.verifier.compat import Entailment
+from proofreel.models.verifier.verifier import Verifier
 
 CLAIMS = ["The ball is red.", "The table is long and grey.", "It moves."]
 CONTEXT = "It was seen on a table. It moves."

@@ -18,11 +18,11 @@ from proofreel.eval.export import main
 from proofreel.eval.publishing.export import Evaluation, export
 from proofreel.eval.publishing.hub import push_to_hub
 from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
-from proofreel.models.calibration import sigmoid
-from proofreel.models.decisions import read_decision
-from proofreel.models.directory import check_manifest, fingerprint, read_directory
-from proofreel.models.golden import selftest
-from proofreel.models.verifier import Verifier
+from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.thresholds import read_decision
+from proofreel.models.directory.format import check_manifest, fingerprint, read_directory
+from proofreel.models.verifier.selftest import selftest
+from proofreel.models.verifier.verifier import Verifier
 
 
 @dataclasses.dataclass(frozen=True)

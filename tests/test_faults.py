@@ -21,11 +21,11 @@ from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.data_prep.guarded import GuardedReader, _Child
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.encoding import Encoder
-from proofreel.models.heads import NextToken
-from proofreel.models.packing import IGNORED
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.engine.heads import NextToken
+from proofreel.models.engine.packing import IGNORED
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import Encoder
 from proofreel.train import recipe
 from proofreel.train.arguments import parse
 from proofreel.train.faults import DeadlineReader, FileStamps, FirstGradients, RunError, blank

@@ -18,8 +18,8 @@ from proofreel.eval.calibration import fit as calibrating
 from proofreel.eval.calibration.estimator import Calibrator
 from proofreel.eval.calibration.fit import PerGroup
 from proofreel.eval.calibration.selection import choose_method, clustered_se
-from proofreel.models.calibration import STEP_METHODS, sigmoid
-from proofreel.models.calibration_maps import METHODS
+from proofreel.models.decision.calibration import STEP_METHODS, sigmoid
+from proofreel.models.decision.calibration_maps import METHODS
 
 
 def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

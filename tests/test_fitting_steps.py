@@ -11,8 +11,8 @@ from numpy.testing import assert_allclose
 from sklearn.isotonic import IsotonicRegression
 
 from proofreel.eval.calibration.methods import fit_histogram
-from proofreel.models.calibration import sigmoid
-from proofreel.models.calibration_maps import Bins, Knots, VennAbers
+from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibration_maps import Bins, Knots, VennAbers
 
 # Isotonic ------------------------------------------------------------------------------------------------------------
 

@@ -15,14 +15,14 @@ from transformers import BitsAndBytesConfig
 from proofreel.core.errors import DirectoryError, ModelInputError
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.adapters import attach_lora, trainable_summary
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.encoding import Encoder
-from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
-from proofreel.models.packing import collate, pack
-from proofreel.models.score_head import Qwen2_5_VLForVerdicts
-from proofreel.models.verdict import margins
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.lora import attach_lora, trainable_summary
+from proofreel.models.backbones.score_head import Qwen2_5_VLForVerdicts
+from proofreel.models.engine.forward import margins
+from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
+from proofreel.models.engine.packing import collate, pack
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import Encoder
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "No."]
 

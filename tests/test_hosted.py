@@ -27,7 +27,7 @@ from proofreel.data_prep.frames import FrameSampling, fit_pixels, read_frames, r
 from proofreel.eval.scoring.distributed import Share, score_in_bulk
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import score_to
-from proofreel.models.hosted import BOUNDED, HostedVerifier
+from proofreel.models.zero_shot.endpoint import BOUNDED, HostedVerifier
 
 KEY = "sk-never-to-be-seen"
 SAMPLING = FrameSampling(fps=2.0, min_frames=4, max_frames=8, min_pixels=56 * 56, max_pixels=112 * 112)

@@ -14,10 +14,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen2_5_VLF
 from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.scoring.predictions import Prediction
-from proofreel.models.decisions import write_decision
-from proofreel.models.directory import read_directory, write_manifest
-from proofreel.models.merging import write_merged
-from proofreel.models.verifier import Verifier
+from proofreel.models.decision.thresholds import write_decision
+from proofreel.models.directory.adapters import write_merged
+from proofreel.models.directory.format import read_directory, write_manifest
+from proofreel.models.verifier.verifier import Verifier
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "No."]
 EVIDENCE = (VideoSegment("a.mp4", 0, 8), Passage("A ball rolls."))
@@ -155,7 +155,7 @@ def test_served_log_probabilities_and_the_stored_calibration_give_p_supported_wi
         served.append([whole[config.supported_id].item(), whole[config.refuted_id].item(), *two.tolist()])
     code = (
         "import json, sys\n"
-        "from proofreel.models.decisions import read_decision\n"
+        "from proofreel.models.decision.thresholds import read_decision\n"
         "decision = read_decision(sys.argv[1])\n"
         "rows = json.loads(sys.argv[2])\n"
         "p = [decision.calibration.predict([r[0] - r[1], r[2] - r[3]]).tolist() for r in rows]\n"
@@ -176,7 +176,7 @@ def test_served_log_probabilities_and_the_stored_calibration_give_p_supported_wi
 
 @pytest.mark.parametrize("head", ["two labels", "three labels"])
 def test_a_merged_head_is_no_language_model_to_plain_transformers(tiny_base, small_sampling, media, tmp_path, head):
-    from proofreel.models.score_head import Qwen2_5_VLForVerdicts
+    from proofreel.models.backbones.score_head import Qwen2_5_VLForVerdicts
 
     draft = random_draft(tiny_base, tmp_path / "draft", small_sampling, HEADS[head])
     config = write_merged(draft, tmp_path / "merged")

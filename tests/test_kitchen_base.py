@@ -33,9 +33,9 @@ from examples.kitchen.vocabulary import ROLES, VALUES, all_facts, caption, conce
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import read_frames
-from proofreel.models.backbone import load_backbone, vision_layout
-from proofreel.models.packing import IGNORED
-from proofreel.models.tiny import save_tiny_model
+from proofreel.models.backbones.base import load_backbone, vision_layout
+from proofreel.models.backbones.tiny import save_tiny_model
+from proofreel.models.engine.packing import IGNORED
 
 BASE = Path(__file__).resolve().parent.parent / "checkpoints" / "kitchen-base"
 

@@ -24,15 +24,15 @@ from safetensors.torch import load_file, save_file
 from proofreel.core.errors import ConfigError, DirectoryError, ModelInputError
 from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.backbone import load_backbone, load_processor, weights_sha256
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.directory import CONFIG, fingerprint, write_manifest
-from proofreel.models.encoding import Media
-from proofreel.models.golden import selftest, write_golden
-from proofreel.models.heads import Head
-from proofreel.models.tiny import TinySizes, save_tiny_text_model
-from proofreel.models.verifier import Verifier
-from proofreel.models.vision_tower import check_frozen
+from proofreel.models.backbones.base import load_backbone, load_processor, weights_sha256
+from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
+from proofreel.models.directory.format import CONFIG, fingerprint, write_manifest
+from proofreel.models.engine.heads import Head
+from proofreel.models.engine.vision_features import check_frozen
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import Media
+from proofreel.models.verifier.selftest import selftest, write_golden
+from proofreel.models.verifier.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "tests" / "fixtures"
@@ -502,7 +502,8 @@ def test_a_hub_id_is_fetched_without_what_could_run_and_checked_like_a_folder(co
     threading.Thread(target=server.serve_forever, daemon=True).start()
     code = (
         "import sys, json; from proofreel import Verifier\n"
-        "from proofreel.models.golden import selftest; from proofreel.models.hub import find_verifier\n"
+        "from proofreel.models.verifier.selftest import selftest\n"
+        "from proofreel.models.backbones.hub import find_verifier\n"
         "v = Verifier.from_pretrained('a/v', device='cpu', base=sys.argv[1], revision='v1')\n"
         "assert selftest(find_verifier('a/v', 'v1'), v, 'float32').passed\n"
         "print(v.fingerprint)"

@@ -18,9 +18,9 @@ from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.spans import merged, total_s, without
 from proofreel.eval.scores.cgbench import GroundedAnswer, at_random, grounding_scores, localization_scores
-from proofreel.models.localization import Interval, Localization, joined, localize
-from proofreel.models.verdicts import JudgedWindow, Verdict, failed
-from proofreel.models.verifier import Verifier
+from proofreel.models.decision.verdict import JudgedWindow, Verdict, failed
+from proofreel.models.verifier.localization import Interval, Localization, joined, localize
+from proofreel.models.verifier.verifier import Verifier
 
 KITCHEN = Path(__file__).resolve().parent.parent / "checkpoints" / "kitchen-verifier"
 

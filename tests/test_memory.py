@@ -14,13 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import BitsAndBytesConfig, Qwen2_5_VLConfig, Qwen2Config
 
-from proofreel.models.adapters import attach_lora
-from proofreel.models.attention import use_prefix_split
-from proofreel.models.backbone import load_backbone, run_without_graph_while_frozen, vision_layout
-from proofreel.models.heads import NextToken
-from proofreel.models.shapes import Parameters, published_config
-from proofreel.models.tiny import TinySizes, tiny_config
-from proofreel.models.verdict import margins
+from proofreel.models.backbones.base import load_backbone, run_without_graph_while_frozen, vision_layout
+from proofreel.models.backbones.lora import attach_lora
+from proofreel.models.backbones.shapes import Parameters, published_config
+from proofreel.models.backbones.tiny import TinySizes, tiny_config
+from proofreel.models.engine.forward import margins
+from proofreel.models.engine.heads import NextToken
+from proofreel.models.engine.packing import use_prefix_split
 from proofreel.train.memory import GIB, Engine, Estimate, Load, Setting, estimate
 
 ONE = Engine()

@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 
 from proofreel.core.errors import ConfigError, DirectoryError
 from proofreel.core.pairs import Passage, VideoSegment
-from proofreel.models.directory import fingerprint, read_directory
-from proofreel.models.merging import merged_network, write_merged
-from proofreel.models.tiny import TinySizes, save_tiny_text_model
-from proofreel.models.verifier import Verifier
+from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
+from proofreel.models.directory.adapters import merged_network, write_merged
+from proofreel.models.directory.format import fingerprint, read_directory
+from proofreel.models.verifier.verifier import Verifier
 
 CLAIMS = [("Object is red ball.", None), ("Action is moving left.", None), ("No.", None)]
 EVIDENCE = (VideoSegment("a.mp4", 0, 2),)

@@ -24,8 +24,8 @@ from proofreel.eval.publishing.model_card import (
 )
 from proofreel.eval.reports.page import make_report, write_report
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
-from proofreel.models.decisions import write_decision
-from proofreel.models.directory import BaseModel, Requirement, VerifierConfig
+from proofreel.models.decision.thresholds import write_decision
+from proofreel.models.directory.format import BaseModel, Requirement, VerifierConfig
 
 DATA = DataFacts(
     "pans", "a" * 64, {"train": {"rows": 1234, "groups": 56, "label": {"supported": 617, "refuted": 617}}}, True

@@ -11,8 +11,8 @@ from transformers import TrainingArguments
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, Passage
-from proofreel.models.heads import THREE_LABELS, TWO_LABELS, margin
-from proofreel.models.packing import IGNORED
+from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, margin
+from proofreel.models.engine.packing import IGNORED
 from proofreel.train.arguments import VerdictArguments
 from proofreel.train.feeding import make_objective
 from proofreel.train.objective import Objective, balanced_weights, class_of

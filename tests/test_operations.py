@@ -7,14 +7,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from proofreel.core.pairs import Image, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.adapters import attach_lora
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.encoding import Encoder
-from proofreel.models.heads import NextToken
-from proofreel.models.operations import Operations, forward, training_step, vision
-from proofreel.models.packing import collate, pack
-from proofreel.models.verdict import margins
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.lora import attach_lora
+from proofreel.models.backbones.shapes import Operations, forward, training_step, vision
+from proofreel.models.engine.forward import margins
+from proofreel.models.engine.heads import NextToken
+from proofreel.models.engine.packing import collate, pack
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import Encoder
 
 EVIDENCE = (Passage("It moves."), VideoSegment("a.mp4", 0, 2), Image("b.png"), VideoSegment("c.mp4", 0, 2))
 CLAIMS = ["Object is red ball.", "Action is moving left.", "No."]

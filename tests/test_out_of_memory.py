@@ -20,13 +20,13 @@ from numbered_clips import encode
 from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.models.asking import HALVED
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.encoding import Encoder
-from proofreel.models.heads import NextToken
-from proofreel.models.verifier import Verifier
-from proofreel.models.vision_features import VisionFeatures
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.engine.batching import HALVED
+from proofreel.models.engine.heads import NextToken
+from proofreel.models.engine.vision_features import VisionFeatures
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import Encoder
+from proofreel.models.verifier.verifier import Verifier
 
 CLAIMS = [f"Object {i} is {'red ball' if i % 2 else 'moving left'}." for i in range(12)]
 PASSAGES = tuple(Passage(f"The ball number {i} is red.") for i in range(6))

@@ -12,13 +12,13 @@ from transformers import BitsAndBytesConfig, DynamicCache
 from proofreel.core.errors import ModelInputError
 from proofreel.core.pairs import Image, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.adapters import attach_lora
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.encoding import Encoder, Media
-from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
-from proofreel.models.packing import IGNORED, claim_mask, collate, pack, to_device
-from proofreel.models.verdict import margins, verdict_logits
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.lora import attach_lora
+from proofreel.models.engine.forward import margins, verdict_logits
+from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
+from proofreel.models.engine.packing import IGNORED, claim_mask, collate, pack, to_device
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import Encoder, Media
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "Location is the far end of a long grey table.", "No."]
 VIDEO = (VideoSegment("a.mp4", 0, 2),)
@@ -432,7 +432,7 @@ def test_features_survive_what_wrappers_do_to_arguments(model, encoder, make_med
     """DDP rebuilds the arguments it is given, dictionaries and all."""
     from torch.distributed.utils import _recursive_to
 
-    from proofreel.models.verdict import _vision
+    from proofreel.models.engine.forward import _vision
 
     encoded = encoder.evidence(MIXED, make_media(4, 8, images=1))
     batch = features_of(model, collate([pack(encoded, [encoder.claim_ids("No.")])], encoder.pad_id))

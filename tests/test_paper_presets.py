@@ -26,17 +26,17 @@ from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.calibration.fitted_rows import write_fitted_rows
 from proofreel.eval.publishing.export import Evaluation, export
 from proofreel.eval.scoring.score import predict
-from proofreel.models.adapters import attach_lora
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import ChatText, LabelWords
-from proofreel.models.decisions import write_decision
-from proofreel.models.directory import fingerprint, read_directory
-from proofreel.models.encoding import Encoder, Media
-from proofreel.models.heads import NextToken, margin
-from proofreel.models.packing import collate, pack
-from proofreel.models.shapes import meta_model, published_config
-from proofreel.models.verdict import margins
-from proofreel.models.verifier import Verifier
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.lora import attach_lora
+from proofreel.models.backbones.shapes import meta_model, published_config
+from proofreel.models.decision.thresholds import write_decision
+from proofreel.models.directory.format import fingerprint, read_directory
+from proofreel.models.engine.forward import margins
+from proofreel.models.engine.heads import NextToken, margin
+from proofreel.models.engine.packing import collate, pack
+from proofreel.models.inputs.chat_text import ChatText, LabelWords
+from proofreel.models.inputs.encoder import Encoder, Media
+from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import recipe
 from proofreel.train.arguments import parse
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from proofreel.core.errors import ConfigError, DirectoryError
 from proofreel.data_prep.dataset import read_split
-from proofreel.models.directory import read_directory, write_manifest
-from proofreel.models.verifier import Verifier
+from proofreel.models.directory.format import read_directory, write_manifest
+from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import nli, recipe, sft
 from proofreel.train.arguments import parse
 from proofreel.train.recipe import run

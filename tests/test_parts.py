@@ -12,11 +12,11 @@ from examples.kitchen.filming import film, plan_long
 from examples.kitchen.sampling import FPS
 from proofreel.core.errors import CalibrationError, ConfigError
 from proofreel.core.pairs import Pair, Transcript, VideoSegment
-from proofreel.models.calibration import Calibration
-from proofreel.models.decisions import Decision, OperatingPoint
-from proofreel.models.parts import check_aggregation
-from proofreel.models.verifier import Verifier
-from proofreel.models.windows import Windowing
+from proofreel.models.decision.calibration import Calibration
+from proofreel.models.decision.thresholds import Decision, OperatingPoint
+from proofreel.models.inputs.windowing import Windowing
+from proofreel.models.verifier.long_video import check_aggregation
+from proofreel.models.verifier.verifier import Verifier
 
 KITCHEN = Path(__file__).resolve().parent.parent / "checkpoints" / "kitchen-verifier"
 CLAIMS = ["Ingredient is carrot.", "Tool is knife.", "Action is chopping."]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from proofreel.core.errors import ModelInputError
-from proofreel.models.positions import VisionLayout, claim_positions, mrope_positions
+from proofreel.models.inputs.mrope import VisionLayout, claim_positions, mrope_positions
 
 LAYOUT = VisionLayout(image_token_id=901, video_token_id=902, spatial_merge_size=2, tokens_per_second=2.0)
 TEXT, IMAGE, VIDEO = 7, 901, 902

@@ -18,8 +18,8 @@ from proofreel.eval import calibrate, export, predict
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import hide_evidence, mismatch_evidence, question_of
 from proofreel.eval.scoring.score import predict as predict_pairs
-from proofreel.models.directory import read_directory
-from proofreel.models.verifier import BATCH_TOKENS, Verifier
+from proofreel.models.directory.format import read_directory
+from proofreel.models.verifier.verifier import BATCH_TOKENS, Verifier
 
 
 def test_one_prediction_per_row_in_order(published, colour_dataset, tmp_path):

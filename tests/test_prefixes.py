@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from proofreel.core.errors import ConfigError, MediaError
 from proofreel.core.pairs import Image, Passage, VideoSegment
-from proofreel.models.encoding import EncodedEvidence
-from proofreel.models.prefixes import Prefix, PrefixCache, prefix_key, weights_state
+from proofreel.models.engine.prefix_cache import Prefix, PrefixCache, prefix_key, weights_state
+from proofreel.models.inputs.encoder import EncodedEvidence
 
 GIB = 2**30
 

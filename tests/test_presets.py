@@ -12,9 +12,9 @@ from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 from transformers.quantizers.quantizers_utils import should_convert_module
 from trl import get_peft_config, get_quantization_config
 
-from proofreel.models.adapters import attach_lora, trainable_summary
-from proofreel.models.backbone import UNQUANTISED_MODULES
-from proofreel.models.shapes import meta_model, published_config
+from proofreel.models.backbones.base import UNQUANTISED_MODULES
+from proofreel.models.backbones.lora import attach_lora, trainable_summary
+from proofreel.models.backbones.shapes import meta_model, published_config
 from proofreel.train.arguments import parse
 from proofreel.train.memory import TEXT_TOKENS, Engine, Load, estimate_run
 

@@ -14,8 +14,8 @@ from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibration.fit import fit_calibration
 from proofreel.eval.decisions.prevalence import estimate_prior, shift_prior
 from proofreel.eval.metrics.calibration_error import ece_event
-from proofreel.models.calibration import IDENTITY, Calibration, prior_offset, sigmoid
-from proofreel.models.calibration_maps import METHODS
+from proofreel.models.decision.calibration import IDENTITY, Calibration, prior_offset, sigmoid
+from proofreel.models.decision.calibration_maps import METHODS
 
 
 def _drawn(seed: int, n: int, rate: float) -> tuple[np.ndarray, np.ndarray]:

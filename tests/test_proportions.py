@@ -19,9 +19,9 @@ from proofreel.eval.decisions.prevalence import (
     soft_proportion,
 )
 from proofreel.eval.decisions.thresholds import fit_points
-from proofreel.models.bounds import StoredInterval
-from proofreel.models.calibration import sigmoid
-from proofreel.models.decisions import OperatingPoint
+from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.stored import StoredInterval
+from proofreel.models.decision.thresholds import OperatingPoint
 
 # Sensitivity 0.8 of 100 rows, specificity 0.9 of 200.
 POINT = OperatingPoint("f1", "f1", 0.5, 0.8, tp=80, fp=20, tn=180, fn=20, positive_rate=1 / 3)

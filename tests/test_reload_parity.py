@@ -19,10 +19,10 @@ from proofreel.eval.calibration.fitted_rows import write_fitted_rows
 from proofreel.eval.publishing.export import Evaluation, Merge, export
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import predict
-from proofreel.models.decisions import write_decision
-from proofreel.models.directory import fingerprint, read_directory
-from proofreel.models.golden import TOLERANCE
-from proofreel.models.verifier import Verifier
+from proofreel.models.decision.thresholds import write_decision
+from proofreel.models.directory.format import fingerprint, read_directory
+from proofreel.models.verifier.selftest import TOLERANCE
+from proofreel.models.verifier.verifier import Verifier
 
 TARGETS: dict[str, dict[str, Any]] = {
     "attention": {"target_modules": ATTENTION},

@@ -18,8 +18,8 @@ from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.report import main
 from proofreel.eval.reports.page import make_report
 from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
-from proofreel.models.calibration import sigmoid
-from proofreel.models.decisions import read_decision
+from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.thresholds import read_decision
 
 
 def _rows(split: str, n: int = 300, seed: int = 0, **changes) -> list[Prediction]:

@@ -5,8 +5,7 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from proofreel.core.errors import DirectoryError
-from proofreel.models.directory import Requirement
-from proofreel.models.requirements import check_requirements, requirements_of
+from proofreel.models.directory.format import Requirement, check_requirements, requirements_of
 
 
 def installed(**versions):

@@ -19,7 +19,7 @@ from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.eval.scoring import score as resumable
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import pairs_sha256, predict, score_to
-from proofreel.models.verifier import Verifier
+from proofreel.models.verifier.verifier import Verifier
 
 SOURCE = {"control": None, "manifest_sha256": "m"}
 PAIRS = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proofreel.models.scheduling import batch_by_length, read_ahead
+from proofreel.models.engine.batching import batch_by_length, read_ahead
 
 
 @settings(max_examples=20, deadline=None)

@@ -23,7 +23,7 @@ from proofreel.data_prep.dataset import write_pairs
 from proofreel.eval.scoring import distributed
 from proofreel.eval.scoring.distributed import Share, blocks_of, score_in_bulk
 from proofreel.eval.scoring.predictions import read_predictions
-from proofreel.models.verifier import Verifier
+from proofreel.models.verifier.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent
 FIXTURE = Path(__file__).parent / "fixtures" / "verifier_v1_1"
@@ -234,9 +234,9 @@ def test_help_is_listed_and_loads_no_torch():
 
 def test_a_cascade_and_chat_rows_are_scored_by_the_same_command(folder, tmp_path):
     from proofreel.data_prep.export_rows import media_columns, text_columns
-    from proofreel.models.calibration import IDENTITY, Calibration
-    from proofreel.models.cascade import Cascade
-    from proofreel.models.cascade_plan import Band, Plan, View
+    from proofreel.models.cascade.cascade import Cascade
+    from proofreel.models.cascade.plan import Band, Plan, View
+    from proofreel.models.decision.calibration import IDENTITY, Calibration
 
     loaded = Verifier.from_pretrained(FIXTURE, device="cpu", media_root=folder / "videos")
     assert loaded.decision is not None

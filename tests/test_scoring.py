@@ -19,19 +19,19 @@ from proofreel.core.errors import ConfigError, ModelInputError
 from proofreel.core.pairs import Image, Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frame_cache import FrameCache
-from proofreel.models.adapters import attach_lora
-from proofreel.models.asking import Asking
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.encoding import EncodedEvidence, Encoder
-from proofreel.models.heads import NextToken
-from proofreel.models.packing import collate, pack
-from proofreel.models.prefixes import PrefixCache
-from proofreel.models.scoring import PrefixScorer, Segment
-from proofreel.models.segments import Reading
-from proofreel.models.verdict import margins
-from proofreel.models.verifier import Verifier
-from proofreel.models.vision_features import VisionFeatures
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.lora import attach_lora
+from proofreel.models.engine.batching import Asking
+from proofreel.models.engine.forward import margins
+from proofreel.models.engine.heads import NextToken
+from proofreel.models.engine.packing import collate, pack
+from proofreel.models.engine.prefix_cache import PrefixCache
+from proofreel.models.engine.scorer import PrefixScorer, Segment
+from proofreel.models.engine.segments import Reading
+from proofreel.models.engine.vision_features import VisionFeatures
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import EncodedEvidence, Encoder
+from proofreel.models.verifier.verifier import Verifier
 
 VIDEO = (VideoSegment("a.mp4", 0.0, 4.0),)
 MIXED = (Passage("It moves."), VideoSegment("a.mp4", 0.0, 2.0), Image("b.png"), VideoSegment("c.mp4", 0.0, 4.0))

@@ -15,7 +15,7 @@ from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.negatives import normal_claim
 from proofreel.eval.metrics.ranking import roc_auc
 from proofreel.eval.scoring.score import mismatch_evidence, predict
-from proofreel.models.verifier import Verifier
+from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import sft
 
 
@@ -27,7 +27,7 @@ def auc(predictions):
 @pytest.mark.slow
 def test_a_trained_verifier_knows_by_looking(shared_data, tmp_path):
     from proofreel.core.prompt import Prompt
-    from proofreel.models.tiny import TinySizes, save_tiny_model
+    from proofreel.models.backbones.tiny import TinySizes, save_tiny_model
 
     config = Path(__file__).parent / "data" / "clips_build.yaml"
     assert build.main(["--config", str(config), f"output={tmp_path / 'data'}"]) == 0

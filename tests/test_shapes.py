@@ -5,8 +5,8 @@ import torch
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 
 from proofreel.core.errors import ConfigError
-from proofreel.models.backbone import vision_layout
-from proofreel.models.shapes import PUBLISHED, Parameters, lora_parameters, meta_model, published_config
+from proofreel.models.backbones.base import vision_layout
+from proofreel.models.backbones.shapes import PUBLISHED, Parameters, lora_parameters, meta_model, published_config
 
 # Parameters in the safetensors files, as the model pages of the hub show them.
 ON_THE_HUB = {

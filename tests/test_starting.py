@@ -14,12 +14,12 @@ from safetensors.torch import load_file
 from training_runs import adapter
 
 from proofreel.core.errors import ConfigError, DirectoryError
-from proofreel.models.adapters import attach_lora
-from proofreel.models.backbone import load_backbone, weights_sha256
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.directory import fingerprint, read_directory
-from proofreel.models.heads import NextToken
-from proofreel.models.starting import check_start, start_from
+from proofreel.models.backbones.base import load_backbone, weights_sha256
+from proofreel.models.backbones.lora import attach_lora
+from proofreel.models.directory.adapters import check_start, start_from
+from proofreel.models.directory.format import fingerprint, read_directory
+from proofreel.models.engine.heads import NextToken
+from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.train import recipe
 from proofreel.train.nli import main as nli
 from proofreel.train.sft import main

@@ -16,7 +16,7 @@ from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
 from proofreel.data_prep.mining import MiningConfig
 from proofreel.eval.scoring.predictions import write_predictions
 from proofreel.eval.teachers.ensemble import P_LEAST
-from proofreel.models.calibration import sigmoid
+from proofreel.models.decision.calibration import sigmoid
 from proofreel.train.arguments import DistillArguments, VerdictArguments
 from proofreel.train.distillation import Distillation
 from proofreel.train.teacher import join_teacher

@@ -24,21 +24,26 @@ from proofreel.core.errors import DirectoryError, ModelInputError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_manifest, read_split, write_shards
-from proofreel.models.adapters import attach_lora, trainable_summary
-from proofreel.models.architectures import ARCHITECTURES, read_config
-from proofreel.models.backbone import UNQUANTISED_MODULES, load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import ChatText, LabelWords
-from proofreel.models.encoding import Encoder, Media
-from proofreel.models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
-from proofreel.models.packing import IGNORED, collate, pack
-from proofreel.models.positions import TEXT_LAYOUT
-from proofreel.models.prefixes import PrefixCache
-from proofreel.models.scoring import PrefixScorer, Segment
-from proofreel.models.seen import Seen, SeenMedia
-from proofreel.models.segments import SegmentReader
-from proofreel.models.shapes import lora_parameters, meta_model, published_config
-from proofreel.models.tiny import TinySizes, save_tiny_text_model
-from proofreel.models.verdict import margins, verdict_logits
+from proofreel.models.backbones.base import (
+    ARCHITECTURES,
+    UNQUANTISED_MODULES,
+    load_backbone,
+    load_processor,
+    read_config,
+    vision_layout,
+)
+from proofreel.models.backbones.lora import attach_lora, trainable_summary
+from proofreel.models.backbones.shapes import lora_parameters, meta_model, published_config
+from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
+from proofreel.models.engine.forward import margins, verdict_logits
+from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
+from proofreel.models.engine.packing import IGNORED, collate, pack
+from proofreel.models.engine.prefix_cache import PrefixCache
+from proofreel.models.engine.scorer import PrefixScorer, Segment
+from proofreel.models.engine.segments import SegmentReader
+from proofreel.models.inputs.chat_text import ChatText, LabelWords
+from proofreel.models.inputs.encoder import Encoder, Media, Seen, SeenMedia
+from proofreel.models.inputs.mrope import TEXT_LAYOUT
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "Location is the far end of a long grey table.", "No."]
 TALK = (Transcript("She takes the red ball.\n\nThen she leaves.", 0.0, 4.5), Passage("It ends here."))
@@ -560,7 +565,7 @@ def test_a_trained_text_verifier_is_published_and_reloads_to_the_same_margins(
     bases, spoken, colour_dataset, tmp_path, script, use_peft, tied
 ):
     from proofreel.eval import calibrate, export, predict
-    from proofreel.models.verifier import Verifier
+    from proofreel.models.verifier.verifier import Verifier
 
     draft = run_of(script, bases[tied], spoken, tmp_path / "run", use_peft=use_peft)
     rows, videos = read_split(spoken, "test"), read_split(colour_dataset, "test")

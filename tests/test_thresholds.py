@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 from proofreel.core.errors import CalibrationError, ProofreelError
 from proofreel.eval.decisions.thresholds import ALL_NEGATIVE, Goal, fit_points, fit_threshold, goal_of, objective_value
 from proofreel.eval.metrics import ranking
-from proofreel.models.decisions import OBJECTIVES, OperatingPoint
+from proofreel.models.decision.thresholds import OBJECTIVES, OperatingPoint
 
 GOALS = [*OBJECTIVES, "cost:1:1", "cost:5:1", "cost:1:7", "precision_at:0.5", "recall_at:0.9", "recall_at:1"]
 

@@ -16,13 +16,13 @@ from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.directory import read_directory
-from proofreel.models.encoding import Encoder
-from proofreel.models.heads import THREE_LABELS, Head, margin
-from proofreel.models.packing import IGNORED
-from proofreel.models.verdict import verdict_logits
-from proofreel.models.verifier import Verifier
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.directory.format import read_directory
+from proofreel.models.engine.forward import verdict_logits
+from proofreel.models.engine.heads import THREE_LABELS, Head, margin
+from proofreel.models.engine.packing import IGNORED
+from proofreel.models.inputs.encoder import Encoder
+from proofreel.models.verifier.verifier import Verifier
 from proofreel.train.arguments import parse
 from proofreel.train.groups import Collator, GroupDataset, target
 from proofreel.train.lengths import RowLength, TokenCounts, batches_of, group_pairs

@@ -19,7 +19,7 @@ from transformers import EvalPrediction, TrainingArguments
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, Passage
 from proofreel.data_prep.dataset import read_split
-from proofreel.models.packing import IGNORED
+from proofreel.models.engine.packing import IGNORED
 from proofreel.train.arguments import parse
 from proofreel.train.checkpoints import (
     COMPLETE,

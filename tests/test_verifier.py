@@ -13,8 +13,8 @@ import pytest
 from proofreel.core.errors import DirectoryError
 from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.data_prep.dataset import read_split
-from proofreel.models.directory import check_manifest, read_directory, write_directory, write_manifest
-from proofreel.models.verifier import Verifier
+from proofreel.models.directory.format import check_manifest, read_directory, write_directory, write_manifest
+from proofreel.models.verifier.verifier import Verifier
 
 CLAIMS = ["Colour is red.", "Colour is blue.", "Colour is some long word that nobody has ever seen before."]
 

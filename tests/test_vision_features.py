@@ -23,17 +23,15 @@ from proofreel.core.prompt import Prompt
 from proofreel.core.storage import DamagedEntryError, EntryStore
 from proofreel.data_prep.frame_cache import FrameCache
 from proofreel.data_prep.frames import FrameSampling
-from proofreel.models import looks, vision_features
-from proofreel.models.adapters import attach_lora
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.chat_text import LabelWords
-from proofreel.models.encoding import Encoder, read_media
-from proofreel.models.heads import NextToken
-from proofreel.models.packing import collate, pack
-from proofreel.models.seen import Seen, pack_seen, unpack_seen
-from proofreel.models.verdict import margins
-from proofreel.models.vision_features import VisionFeatures
-from proofreel.models.vision_tower import run_tower, tower_sha256
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.lora import attach_lora
+from proofreel.models.engine import vision_features
+from proofreel.models.engine.forward import margins
+from proofreel.models.engine.heads import NextToken
+from proofreel.models.engine.packing import collate, pack
+from proofreel.models.engine.vision_features import VisionFeatures, run_tower, tower_sha256
+from proofreel.models.inputs.chat_text import LabelWords
+from proofreel.models.inputs.encoder import Encoder, Seen, pack_seen, read_media, unpack_seen
 
 FIRST, SECOND = VideoSegment("clip.mp4", 0.0, 1.5), VideoSegment("other.mp4", 1.0, 4.0)
 PICTURE = Image("picture.png")
@@ -279,7 +277,7 @@ def test_segments_seen_together_are_those_seen_alone(cache, model, encoder, medi
     spans = [VideoSegment("clip.mp4", 0.2 * i, 1.0 + 0.4 * i) for i in range(5)]
     alone = [run_tower(model, encoder.pixels(read_media((s,), encoder.sampling, media)))[0] for s in spans]
     runs.clear()
-    monkeypatch.setattr(looks, "MAX_PATCHES", 100)
+    monkeypatch.setattr(vision_features, "MAX_PATCHES", 100)
     cache.ensure([(s,) for s in spans], model)
     assert sum(runs) == 5
     assert 1 < len(runs) < 5
@@ -355,20 +353,20 @@ def test_real_clips_give_the_margins_of_fresh_frames_bit_for_bit(tmp_path, model
 
 KILLED = """
 import os, signal, sys
-from proofreel.data_prep import entry_store
+from proofreel.core import storage
 from proofreel.data_prep.frames import FrameSampling
 from proofreel.core.pairs import VideoSegment
-from proofreel.models import looks
-from proofreel.models.backbone import load_backbone, load_processor, vision_layout
-from proofreel.models.encoding import Encoder
+from proofreel.models.engine import vision_features
+from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.inputs.encoder import Encoder
 from proofreel.core.prompt import Prompt
-from proofreel.models.vision_features import VisionFeatures
+from proofreel.models.engine.vision_features import VisionFeatures
 
 base, media, directory = sys.argv[1:]
 model = load_backbone(base).requires_grad_(False)
 sampling = FrameSampling(2.0, 4, 8, 56 * 56, 84 * 84)
 encoder = Encoder(load_processor(base), vision_layout(model.config), Prompt(), sampling)
-looks.MAX_PATCHES, rename, done = 1, entry_store._rename, []
+vision_features.MAX_PATCHES, rename, done = 1, storage._rename, []
 
 def renames(unfinished, path):
     if "entries" in str(path):
@@ -378,7 +376,7 @@ def renames(unfinished, path):
             os.kill(os.getpid(), signal.SIGKILL)
     rename(unfinished, path)
 
-entry_store._rename = renames
+storage._rename = renames
 cache = VisionFeatures(directory, model, encoder, media_root=media, dtype="float32")
 cache.ensure([(VideoSegment("clip.mp4", 0.1 * i, 1.0 + 0.1 * i),) for i in range(5)], model)
 """

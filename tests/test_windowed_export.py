@@ -9,9 +9,9 @@ import pytest
 
 from proofreel.data_prep.dataset import read_split
 from proofreel.eval.scoring.predictions import read_predictions
-from proofreel.models.directory import read_directory, write_manifest
-from proofreel.models.verifier import Verifier
-from proofreel.models.windows import Windowing
+from proofreel.models.directory.format import read_directory, write_manifest
+from proofreel.models.inputs.windowing import Windowing
+from proofreel.models.verifier.verifier import Verifier
 
 RULE = "noisy_or:0.5:0.25"
 

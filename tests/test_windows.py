@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit, logit
 
 from proofreel.core.errors import ConfigError, ModelInputError, ProofreelError
-from proofreel.models.windows import MAX_WINDOWS, Windowing
+from proofreel.models.inputs.windowing import MAX_WINDOWS, Windowing
 
 RULES = [
     Windowing(2, 1),

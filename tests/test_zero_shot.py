@@ -20,8 +20,8 @@ from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset import read_split, sha256_of
 from proofreel.eval import predict
 from proofreel.eval.scoring.predictions import read_predictions
-from proofreel.models.verifier import Verifier
-from proofreel.models.zero_shot import ZeroShotConfig, open_zero_shot
+from proofreel.models.verifier.verifier import Verifier
+from proofreel.models.zero_shot.config import ZeroShotConfig, open_zero_shot
 
 ENDPOINT = {"base_url": "http://host/v1", "model": "m", "mode": "live"}
 

@@ -12,8 +12,8 @@ from trl import ModelConfig, TrlParser
 from ..core.errors import ConfigError
 from ..core.prompt import Prompt
 from ..data_prep.frames import FrameSampling
-from ..models.adapters import PARTS
-from ..models.positions import POSITION_RULES
+from ..models.backbones.lora import PARTS
+from ..models.inputs.mrope import POSITION_RULES
 from .distillation import Distillation
 
 _PROMPT, _SAMPLING, _DISTILLATION = Prompt(), FrameSampling(), Distillation()

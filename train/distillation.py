@@ -33,9 +33,9 @@ from torch.nn.functional import logsigmoid
 
 from ..core.errors import ConfigError
 from ..core.pairs import Pair
-from ..models.calibration import sigmoid
-from ..models.heads import margin
-from ..models.packing import IGNORED
+from ..models.decision.calibration import sigmoid
+from ..models.engine.heads import margin
+from ..models.engine.packing import IGNORED
 from .objective import Objective
 
 SoftLoss = Literal["kl", "margin_mse"]

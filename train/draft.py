@@ -8,9 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from ..models.directory import CONFIG, VerifierConfig, write_directory
-from ..models.encoding import Encoder
-from ..models.paths import relative_base
+from ..models.directory.format import CONFIG, VerifierConfig, relative_base, write_directory
+from ..models.inputs.encoder import Encoder
 from .trainer import VerdictTrainer
 
 _WEIGHT_FILES = (

@@ -13,7 +13,7 @@ from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from ..core.errors import ConfigError
 from ..core.pairs import Image, Pair, VideoSegment
-from ..models.vision_tower import backbone_of
+from ..models.engine.vision_features import backbone_of
 
 _PIXELS = ("pixel_values", "pixel_values_videos")
 

@@ -21,7 +21,7 @@ from ..core.errors import MediaError, ProofreelError
 from ..core.pairs import Evidence, Image, Passage, VideoSegment
 from ..data_prep.frames import Frames, FrameSampling
 from ..data_prep.guarded import GuardedReader
-from ..models.encoding import EncodedEvidence, Encoder, Media
+from ..models.inputs.encoder import EncodedEvidence, Encoder, Media
 
 BLANK_SIDE, BLANK_FRAMES = 56, 2
 _MAX_WORKERS = 256

@@ -10,8 +10,8 @@ from transformers import TrainingArguments
 from ..core.errors import ConfigError
 from ..core.pairs import Label, Pair
 from ..data_prep.frame_cache import FrameCache
-from ..models.encoding import Encoder
-from ..models.vision_features import VisionFeatures
+from ..models.engine.vision_features import VisionFeatures
+from ..models.inputs.encoder import Encoder
 from .arguments import VerdictArguments
 from .distillation import Distillation
 from .faults import DeadlineReader

@@ -14,11 +14,11 @@ from torch.utils.data import Dataset
 from ..core.errors import ProofreelError, RowError
 from ..core.pairs import Evidence, Label, Pair, evidence_key
 from ..data_prep.frame_cache import FrameCache
-from ..models.calibration import sigmoid
-from ..models.encoding import EncodedEvidence, Encoder, read_media
-from ..models.heads import TWO_LABELS
-from ..models.packing import IGNORED, PackedRow, collate, pack
-from ..models.vision_features import VisionFeatures
+from ..models.decision.calibration import sigmoid
+from ..models.engine.heads import TWO_LABELS
+from ..models.engine.packing import IGNORED, PackedRow, collate, pack
+from ..models.engine.vision_features import VisionFeatures
+from ..models.inputs.encoder import EncodedEvidence, Encoder, read_media
 from .distillation import Distillation
 from .faults import FileStamps, Reading, blank
 from .lengths import TokenCounts, group_pairs

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.pairs import Evidence, Pair, evidence_key
-from ..models.encoding import Encoder
+from ..models.inputs.encoder import Encoder
 
 
 @dataclass(frozen=True)

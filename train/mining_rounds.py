@@ -33,7 +33,7 @@ from .round_stages import Stage, stages_of
 from .rounds_config import FREE, MADE_WITH, OVERRIDDEN, RoundsConfig, flat
 
 RECORD, LOCK = "rounds.json", ".lock"
-FINGERPRINTED = "MANIFEST.sha256"  # of a verifier; models/directory.py, which names it, imports torch
+FINGERPRINTED = "MANIFEST.sha256"  # of a verifier; models/directory/format.py, which names it, imports torch
 SCHEMA_VERSION = 1
 
 

@@ -39,8 +39,8 @@ from torch.nn.functional import logsigmoid, relu
 
 from ..core.errors import ConfigError
 from ..core.pairs import Label, Pair
-from ..models.heads import TWO_LABELS, margin
-from ..models.packing import IGNORED
+from ..models.engine.heads import TWO_LABELS, margin
+from ..models.engine.packing import IGNORED
 
 
 @dataclass(frozen=True)

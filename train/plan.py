@@ -12,10 +12,10 @@ from trl import ModelConfig, get_peft_config
 
 from ..core.errors import ConfigError
 from ..core.pairs import Image, Pair, VideoSegment, evidence_key
-from ..models.adapters import attach_lora, trainable_summary
-from ..models.heads import Head, NextToken, Readout
-from ..models.shapes import meta_model
-from ..models.starting import check_places
+from ..models.backbones.lora import attach_lora, trainable_summary
+from ..models.backbones.shapes import meta_model
+from ..models.directory.adapters import check_places
+from ..models.engine.heads import Head, NextToken, Readout
 from .arguments import VerdictArguments
 from .feeding import make_batches
 from .lengths import TokenCounts, group_pairs

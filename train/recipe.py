@@ -18,15 +18,20 @@ from ..core.pairs import Pair, evidence_kinds
 from ..data_prep.dataset import read_split, train_shards
 from ..data_prep.manifest import git_revision
 from ..eval.scoring.score import hide_evidence
-from ..models.adapters import attach_lora, trainable_summary
-from ..models.architectures import read_config
-from ..models.backbone import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
-from ..models.chat_text import LabelWords
-from ..models.directory import BaseModel, VerifierConfig
-from ..models.encoding import Encoder
-from ..models.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
-from ..models.requirements import requirements_of
-from ..models.starting import check_start, start_from
+from ..models.backbones.base import (
+    load_backbone,
+    load_processor,
+    read_config,
+    resolve_base,
+    vision_layout,
+    weights_sha256,
+)
+from ..models.backbones.lora import attach_lora, trainable_summary
+from ..models.directory.adapters import check_start, start_from
+from ..models.directory.format import BaseModel, VerifierConfig, requirements_of
+from ..models.engine.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
+from ..models.inputs.chat_text import LabelWords
+from ..models.inputs.encoder import Encoder
 from .arguments import DistillArguments, VerdictArguments, torch_dtype
 from .checkpoints import choose_best
 from .distillation import Distillation, DistillingObjective

@@ -22,7 +22,7 @@ from ..core.pairs import LABELS, Pair
 from ..data_prep.dataset import MANIFEST, read_manifest, sha256_of
 from ..eval.scoring.predictions import Prediction, read_predictions
 from ..eval.teachers.ensemble import log_odds
-from ..models.heads import TWO_LABELS
+from ..models.engine.heads import TWO_LABELS
 from .arguments import DistillArguments, VerdictArguments
 from .distillation import Distillation
 

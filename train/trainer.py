@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader
 from transformers import Trainer
 from transformers.trainer_utils import rotate_checkpoints
 
-from ..models.heads import Readout, margin
-from ..models.positions import VisionLayout
-from ..models.verdict import verdict_logits
+from ..models.engine.forward import verdict_logits
+from ..models.engine.heads import Readout, margin
+from ..models.inputs.mrope import VisionLayout
 from .checkpoints import WRITE_ERRORS, checkpoint_to_resume, finite, seal_checkpoint, unwritten
 from .distillation import DistillingObjective
 from .faults import FirstGradients, RunError

@@ -10,8 +10,8 @@ from transformers import EvalPrediction
 from ..eval.metrics.calibration_error import ece_event
 from ..eval.metrics.decisions import confusion, f1
 from ..eval.metrics.ranking import average_precision, roc_auc
-from ..models.calibration import sigmoid
-from ..models.packing import IGNORED
+from ..models.decision.calibration import sigmoid
+from ..models.engine.packing import IGNORED
 
 
 def verdict_metrics(prediction: EvalPrediction) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """What a language model is asked and answers, whichever model it is: the call, checked answers, many questions at once.
 
 Anything callable as `complete(messages) -> Completion` is a language model here: the client of an endpoint
-(`language_model.LanguageModel`), a local model (`models/local_language_model.py`), or a function in a test.
+(`language_model.LanguageModel`), a local model (`models/zero_shot/local.py`), or a function in a test.
 """
 
 from __future__ import annotations

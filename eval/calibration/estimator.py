@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ...core.errors import CalibrationError
-from ...models.calibration import sigmoid
-from ...models.calibration_maps import Method
+from ...models.decision.calibration import sigmoid
+from ...models.decision.calibration_maps import Method
 from ..metrics.base import Floats
 from .fit import fit_calibration
 

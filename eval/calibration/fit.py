@@ -1,4 +1,4 @@
-"""Fitting calibrations and thresholds on a split of their own. The applying half is `models/calibration.py`.
+"""Fitting calibrations and thresholds on a split of their own. The applying half is `models/decision/calibration.py`.
 
 Inputs are margins (log-odds), never probabilities: a sigmoid fitted on probabilities cannot undo overconfidence.
 Anything chosen by looking at labels is judged on rows whose group was held out while it was fitted: the method by
@@ -17,11 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core.errors import CalibrationError
-from ...models.bands import BandObjective
-from ...models.calibration import STEP_METHODS, Calibration, calibration_of, sigmoid
-from ...models.calibration_maps import Method
-from ...models.decisions import OBJECTIVES, Decision, OperatingPoint
-from ...models.group_calibration import GroupKey
+from ...models.decision.calibration import STEP_METHODS, Calibration, GroupKey, calibration_of, sigmoid
+from ...models.decision.calibration_maps import Method
+from ...models.decision.thresholds import OBJECTIVES, BandObjective, Decision, OperatingPoint
 from ..decisions.abstention import fit_band
 from ..decisions.prevalence import estimate_prior
 from ..decisions.risk_control import MARGIN_GRID, Risk, control_risk

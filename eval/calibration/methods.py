@@ -1,4 +1,4 @@
-"""One way to fit every map of `models/calibration_maps.py`, by the name of its method.
+"""One way to fit every map of `models/decision/calibration_maps.py`, by the name of its method.
 
 Fitting the maps of a few parameters: temperature, Platt, beta. Each is one convex problem.
 
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, isotonic_regression, minimize
 
 from ...core.errors import CalibrationError
-from ...models.calibration import sigmoid
-from ...models.calibration_maps import (
+from ...models.decision.calibration import sigmoid
+from ...models.decision.calibration_maps import (
     METHODS,
     Affine,
     Beta,

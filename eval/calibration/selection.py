@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from ...core.errors import CalibrationError
-from ...models.calibration import FEW_ROWS, STEP_METHODS
-from ...models.calibration_maps import METHODS, Method
-from ...models.group_calibration import GroupKey
+from ...models.decision.calibration import FEW_ROWS, STEP_METHODS, GroupKey
+from ...models.decision.calibration_maps import METHODS, Method
 from ..metrics.base import Floats
 from .methods import fit_map
 from .per_group import fit_corrections

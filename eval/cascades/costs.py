@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from ...core.errors import ProofreelError
 from ...core.pairs import Evidence, Image, Pair, VideoSegment, evidence_key
-from ...models.cascade_stages import Stage
-from ...models.parts import Divider
+from ...models.cascade.cascade import Stage
+from ...models.verifier.long_video import Divider
 
 Unit = Literal["flops", "tokens", "visual_tokens"]
 Counts = NDArray[np.int64]

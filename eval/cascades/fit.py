@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 
 from ...core.errors import CalibrationError, RowError
 from ...core.pairs import Pair
-from ...models.bands import BandObjective
-from ...models.calibration import IDENTITY, Calibration, sigmoid
-from ...models.calibration_maps import Method
-from ...models.cascade_plan import NOBODY, Band, Plan, reached
-from ...models.cascade_stages import Stage
+from ...models.cascade.cascade import Stage
+from ...models.cascade.plan import NOBODY, Band, Plan, reached
+from ...models.decision.calibration import IDENTITY, Calibration, sigmoid
+from ...models.decision.calibration_maps import Method
+from ...models.decision.thresholds import BandObjective
 from ..calibration.fit import fit_calibration, fit_decision
 from ..calibration.selection import cross_fitted_logits, grouped_folds
 from ..metrics.base import Floats

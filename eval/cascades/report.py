@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...models.cascade_plan import NOBODY, Plan, reached
+from ...models.cascade.plan import NOBODY, Plan, reached
 from ..metrics.calibration_error import ece_event
 from ..metrics.ranking import roc_auc
 from ..scoring.predictions import Prediction, labels_of, margins_of

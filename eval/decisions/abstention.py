@@ -1,4 +1,4 @@
-"""Choosing two thresholds that leave the doubtful rows without a verdict. The applying half is `models/bands.py`.
+"""Choosing two thresholds that leave the doubtful rows without a verdict. Applied by `models/decision/thresholds.py`.
 
 Every pair of cuts between distinct probabilities is a candidate and counts are whole numbers throughout, so the choice
 is exact; nothing assumes that p is calibrated or that the band lies around 0.5. A selective accuracy says nothing about
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core.errors import CalibrationError
-from ...models.bands import AbstainBand, BandObjective
+from ...models.decision.thresholds import AbstainBand, BandObjective
 from ..metrics.base import Floats
 from ..uncertainty.bootstrap import interval_of, resample
 from .thresholds import all_cuts, checked_probabilities, stored_interval

@@ -29,10 +29,10 @@ from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from ...core.errors import CalibrationError
-from ...models.bounds import StoredInterval
-from ...models.calibration import prior_offset, sigmoid
-from ...models.calibration_maps import log_odds
-from ...models.decisions import OperatingPoint
+from ...models.decision.calibration import prior_offset, sigmoid
+from ...models.decision.calibration_maps import log_odds
+from ...models.decision.stored import StoredInterval
+from ...models.decision.thresholds import OperatingPoint
 from ..metrics.base import Floats
 from ..metrics.decisions import Confusions, recall, specificity
 from ..uncertainty.bootstrap import interval_of, resample

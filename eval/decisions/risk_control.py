@@ -28,9 +28,9 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from ...core.errors import CalibrationError
-from ...models.bounds import Guarantee
-from ...models.calibration import sigmoid
-from ...models.decisions import OperatingPoint
+from ...models.decision.calibration import sigmoid
+from ...models.decision.stored import Guarantee
+from ...models.decision.thresholds import OperatingPoint
 from ..metrics.base import Floats
 from ..metrics.decisions import confusion
 from ..metrics.ranking import cumulative_counts

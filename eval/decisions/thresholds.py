@@ -1,4 +1,4 @@
-"""Choosing thresholds on calibrated probabilities. The applying half is `models/decisions.py`.
+"""Choosing thresholds on calibrated probabilities. The applying half is `models/decision/thresholds.py`.
 
 Every cut between distinct probabilities is tried, so the choice is exact. The intervals hold the chosen threshold fixed
 and resample groups: they say how sure its value is on rows like these, not how much the choice profited from them. What
@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core.errors import CalibrationError
-from ...models.bounds import StoredInterval
-from ...models.decisions import ALL_OBJECTIVES, OBJECTIVES, Objective, OperatingPoint
+from ...models.decision.stored import StoredInterval
+from ...models.decision.thresholds import ALL_OBJECTIVES, OBJECTIVES, Objective, OperatingPoint
 from ..metrics.base import Floats, checked, divide
 from ..metrics.decisions import (
     Confusion,

@@ -10,8 +10,8 @@ from typing import Any
 
 from ...core.errors import CalibrationError, RowError
 from ...data_prep.dataset import read_split, sha256_of
-from ...models.decisions import Decision
-from ...models.verifier import Verifier
+from ...models.decision.thresholds import Decision
+from ...models.verifier.verifier import Verifier
 from ..reports.page import make_report, write_report
 from ..scoring.predictions import Prediction, margins_of, read_predictions, write_predictions
 from ..scoring.score import predict

@@ -18,15 +18,22 @@ import numpy as np
 
 from ...core.errors import CalibrationError, ConfigError, DirectoryError
 from ...data_prep.dataset import read_split, sha256_of
-from ...models.decisions import Decision, OperatingPoint, read_decision, write_decision
-from ...models.directory import CONFIG, MANIFEST, VerifierConfig, fingerprint, read_directory, write_directory
-from ...models.golden import TOLERANCE, SelfTest, selftest, write_golden
-from ...models.loading import Dtype
-from ...models.merging import write_merged
-from ...models.paths import relative_base
-from ...models.requirements import requirements_of
-from ...models.verifier import Verifier
-from ...models.windows import Windowing
+from ...models.decision.thresholds import Decision, OperatingPoint, read_decision, write_decision
+from ...models.directory.adapters import write_merged
+from ...models.directory.format import (
+    CONFIG,
+    MANIFEST,
+    VerifierConfig,
+    fingerprint,
+    read_directory,
+    relative_base,
+    requirements_of,
+    write_directory,
+)
+from ...models.directory.load import Dtype
+from ...models.inputs.windowing import Windowing
+from ...models.verifier.selftest import TOLERANCE, SelfTest, selftest, write_golden
+from ...models.verifier.verifier import Verifier
 from ..calibration.fit import PerGroup, fit_decision
 from ..calibration.fitted_rows import FITTED_ROWS_FILE, write_fitted_rows
 from ..calibration.per_group import MIN_ROWS

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import DirectoryError
-from ...models.decisions import THRESHOLDS_FILE
-from ...models.directory import fingerprint, read_directory
+from ...models.decision.thresholds import THRESHOLDS_FILE
+from ...models.directory.format import fingerprint, read_directory
 
 
 def push_to_hub(

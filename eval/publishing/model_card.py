@@ -23,9 +23,9 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ...data_prep.dataset import read_manifest, sha256_of
-from ...models.bounds import StoredInterval
-from ...models.decisions import Decision, OperatingPoint, read_decision
-from ...models.directory import VerifierConfig
+from ...models.decision.stored import StoredInterval
+from ...models.decision.thresholds import Decision, OperatingPoint, read_decision
+from ...models.directory.format import VerifierConfig
 from ..metrics.definitions import definition
 from ..scoring.predictions import read_predictions
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...models.calibration import Calibration
+from ...models.decision.calibration import Calibration
 from ..calibration.fitted_rows import overlaps
 from ..scoring.predictions import Prediction
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import RowError
-from ...models.calibration import IDENTITY
-from ...models.decisions import Decision, OperatingPoint, read_decision
+from ...models.decision.calibration import IDENTITY
+from ...models.decision.thresholds import Decision, OperatingPoint, read_decision
 from ..calibration.fitted_rows import read_fitted_rows
 from ..scoring.predictions import Prediction, read_predictions, refuse_teacher_file
 from ..uncertainty.bootstrap import N_DRAWS, as_observed, resample

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
-from ...models.calibration import Calibration, sigmoid
-from ...models.decisions import Decision, OperatingPoint
+from ...models.decision.calibration import Calibration, sigmoid
+from ...models.decision.thresholds import Decision, OperatingPoint
 from ..decisions.thresholds import outcomes
 from ..metrics.base import Floats, divide
 from ..metrics.calibration_error import N_BINS, bin_index, ece_top_label, nll, noise_floor

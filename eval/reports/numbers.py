@@ -15,8 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...core.errors import CalibrationError, RowError
-from ...models.bands import AbstainBand
-from ...models.decisions import Decision, OperatingPoint
+from ...models.decision.thresholds import AbstainBand, Decision, OperatingPoint
 from ..decisions.abstention import selective_counts
 from ..decisions.prevalence import Proportion, corrected_rows, soft_proportion
 from ..decisions.risk_control import Risk, group_risk

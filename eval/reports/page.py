@@ -16,8 +16,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ...core.errors import RowError
-from ...models.calibration import Calibration
-from ...models.decisions import Decision, OperatingPoint, read_decision
+from ...models.decision.calibration import Calibration
+from ...models.decision.thresholds import Decision, OperatingPoint, read_decision
 from ..calibration.fitted_rows import read_fitted_rows
 from ..scoring.predictions import Prediction, read_predictions, refuse_teacher_file
 from . import plots

@@ -29,7 +29,7 @@ import numpy as np
 
 from ...core.errors import RowError
 from ...core.spans import Span, merged, overlap_s, total_s
-from ...models.localization import Localization
+from ...models.verifier.localization import Localization
 
 Intervals = Sequence[Sequence[float]]
 ScoreConvention = Literal["paper", "code"]

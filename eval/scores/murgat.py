@@ -21,8 +21,7 @@ from scipy import stats
 
 from ...core.citations import Citation, parse_citations
 from ...core.errors import RowError
-from ...models.attribution import Attributed, JudgedCitation
-from ...models.citing import ProblemKind
+from ...models.verifier.attribution import Attributed, JudgedCitation, ProblemKind
 from ..metrics.decisions import balanced_accuracy, confusion
 
 Words = Callable[[str], Sequence[str]]

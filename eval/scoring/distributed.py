@@ -23,8 +23,8 @@ from tqdm import tqdm
 
 from ...core.errors import RowError
 from ...core.pairs import Pair, evidence_key
-from ...models.decisions import Decision
-from ...models.verdicts import Judge
+from ...models.decision.thresholds import Decision
+from ...models.decision.verdict import Judge
 from .predictions import with_source
 from .score import Scored, difference, identity, into_place, score_to, scored
 

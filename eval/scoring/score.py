@@ -30,9 +30,9 @@ from tqdm import tqdm
 
 from ...core.errors import RowError
 from ...core.pairs import Evidence, Pair, Passage, evidence_key
-from ...models.hosted import HostedVerifier
-from ...models.verdicts import Verdict
-from ...models.verifier import Verifier
+from ...models.decision.verdict import Verdict
+from ...models.verifier.verifier import Verifier
+from ...models.zero_shot.endpoint import HostedVerifier
 from .predictions import Prediction, read_source, write_predictions
 
 

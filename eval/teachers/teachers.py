@@ -16,8 +16,8 @@ import numpy as np
 
 from ...core.errors import CalibrationError, RowError
 from ...data_prep.dataset import sha256_of
-from ...models.calibration import CALIBRATION_FILE, STEP_METHODS, Calibration, sigmoid
-from ...models.decisions import read_decision
+from ...models.decision.calibration import CALIBRATION_FILE, STEP_METHODS, Calibration, sigmoid
+from ...models.decision.thresholds import read_decision
 from ..calibration.fitted_rows import overlaps, read_fitted_rows
 from ..metrics.base import Floats
 from ..reports.measure import apply_decision
@@ -197,7 +197,7 @@ def _check_belongs(path: Path, source: Mapping[str, Any], folder: Path, calibrat
 
 def _published(folder: Path) -> str:
     """The fingerprint of a folder that is an exported verifier, whose own calibration lies in it."""
-    from ...models.directory import MANIFEST, fingerprint  # pulls in torch, and is seldom asked
+    from ...models.directory.format import MANIFEST, fingerprint  # pulls in torch, and is seldom asked
 
     return fingerprint(folder) if (folder / MANIFEST).is_file() else ""
 

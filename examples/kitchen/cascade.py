@@ -21,10 +21,9 @@ from proofreel.data_prep.dataset import read_split
 from proofreel.eval.cascades.costs import costs_of
 from proofreel.eval.cascades.fit import fit_cascade, score_stages
 from proofreel.eval.cascades.report import markdown, measure, write_cascade_report
-from proofreel.models.cascade import Cascade, shares
-from proofreel.models.cascade_plan import View
-from proofreel.models.cascade_stages import Stage
-from proofreel.models.verifier import Verifier
+from proofreel.models.cascade.cascade import Cascade, Stage, shares
+from proofreel.models.cascade.plan import View
+from proofreel.models.verifier.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SEED = 91  # a world that nobody trained or calibrated on

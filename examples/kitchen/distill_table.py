@@ -21,9 +21,9 @@ from proofreel.eval.metrics.ranking import roc_auc
 from proofreel.eval.scoring.predictions import groups_of, labels_of, margins_of, read_predictions
 from proofreel.eval.uncertainty.bootstrap import Resamples, as_observed, interval_of, resample
 from proofreel.eval.uncertainty.metric_draws import headline_rows, headline_values
-from proofreel.models.calibration import sigmoid
-from proofreel.models.decisions import read_decision
-from proofreel.models.verifier import Verifier
+from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.thresholds import read_decision
+from proofreel.models.verifier.verifier import Verifier
 
 TIMED_CLIPS, ROUNDS = 60, 3
 Draws = dict[str, np.ndarray]

@@ -27,9 +27,9 @@ from proofreel.eval.calibration.fit import fit_calibration
 from proofreel.eval.metrics.calibration_error import ece_event
 from proofreel.eval.metrics.ranking import roc_auc
 from proofreel.eval.scores.cgbench import GroundingScores, localization_scores
-from proofreel.models.localization import Localization, localize
-from proofreel.models.verifier import Verifier
-from proofreel.models.windows import Windowing
+from proofreel.models.inputs.windowing import Windowing
+from proofreel.models.verifier.localization import Localization, localize
+from proofreel.models.verifier.verifier import Verifier
 
 VERIFIER = Path(__file__).resolve().parents[2] / "checkpoints" / "kitchen-verifier"
 THRESHOLDS = (0.3, 0.5, 0.7)

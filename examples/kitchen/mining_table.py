@@ -19,7 +19,7 @@ from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of,
 from proofreel.eval.uncertainty.bootstrap import as_observed, interval_of, resample
 from proofreel.eval.uncertainty.metric_draws import HeadlineRows, auc_draws, headline_rows
 from proofreel.eval.uncertainty.paired_tests import PermutationTest, adjusted_p, permuted_auc
-from proofreel.models.calibration import sigmoid
+from proofreel.models.decision.calibration import sigmoid
 
 HARD = ("near_miss", "distractor", "neighbour")
 CASES = {"whole": None, "hard": HARD, **{kind: (kind,) for kind in HARD}}

@@ -54,7 +54,7 @@ def save_text_base(vision_base: str | Path, out: str | Path) -> Path:
     """Write the language model of a Qwen2.5-VL checkpoint as a Qwen2.5 text checkpoint, with its tokenizer."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from proofreel.models.backbone import load_backbone
+    from proofreel.models.backbones.base import load_backbone
 
     vision_base, out = Path(vision_base), Path(out)
     whole: Any = load_backbone(vision_base)

@@ -25,8 +25,8 @@ from proofreel.eval.metrics.ranking import roc_auc
 from proofreel.eval.scoring.predictions import groups_of, labels_of, margins_of, read_predictions
 from proofreel.eval.uncertainty.bootstrap import Interval
 from proofreel.eval.uncertainty.metric_draws import headline_intervals
-from proofreel.models.calibration import sigmoid
-from proofreel.models.decisions import read_decision
+from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.thresholds import read_decision
 
 NF4 = ("--load_in_4bit", "true", "--bnb_4bit_quant_type", "nf4", "--use_bnb_nested_quant", "true")
 

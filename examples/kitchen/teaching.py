@@ -17,11 +17,11 @@ from torch.nn.functional import cross_entropy, pad
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.frames import Frames, FrameSampling, frame_times
-from proofreel.models.backbone import load_processor
-from proofreel.models.encoding import EncodedEvidence, Encoder, Media
-from proofreel.models.packing import IGNORED, collate, pack
-from proofreel.models.positions import VisionLayout
-from proofreel.models.verdict import packed_logits
+from proofreel.models.backbones.base import load_processor
+from proofreel.models.engine.forward import packed_logits
+from proofreel.models.engine.packing import IGNORED, collate, pack
+from proofreel.models.inputs.encoder import EncodedEvidence, Encoder, Media
+from proofreel.models.inputs.mrope import VisionLayout
 
 from .drawing import draw_frames
 from .lessons import SYSTEM, Lesson, draw_lessons

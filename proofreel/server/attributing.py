@@ -9,9 +9,8 @@ from starlette.concurrency import run_in_threadpool
 from proofreel.core.errors import MediaError, ModelInputError
 from proofreel.core.pairs import Pair, evidence_key, evidence_to_dict
 from proofreel.data_prep.transcripts import Cue
-from proofreel.models.attribution import Attributed, Questions
-from proofreel.models.citing import CitedClaim, Sources
-from proofreel.models.verdicts import Judge, Verdict, failed
+from proofreel.models.decision.verdict import Judge, Verdict, failed
+from proofreel.models.verifier.attribution import Attributed, CitedClaim, Questions, Sources
 
 from .questions import Office, as_answer, check_text
 from .refusals import RefusedError

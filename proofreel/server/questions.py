@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from proofreel.core.pairs import Evidence, Pair, VideoSegment, evidence_from_dict, problems_of
-from proofreel.models.verdicts import Judge, Verdict, with_prior
+from proofreel.models.decision.verdict import Judge, Verdict, with_prior
 
 from .batching import Desk, Job
 from .media_root import MediaRoot

@@ -17,7 +17,7 @@ import uvicorn
 
 from proofreel.core.errors import ConfigError
 from proofreel.data_prep.frame_cache import FrameCache
-from proofreel.models.verifier import Verifier
+from proofreel.models.verifier.verifier import Verifier
 
 from .app import Service
 from .decoding import Library

@@ -1,0 +1,1 @@
+"""Several verifiers as one: plan, directory and the object that asks them."""

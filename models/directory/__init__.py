@@ -1,0 +1,1 @@
+"""The published format: a verifier's folder written, checked, read and merged."""

@@ -1,0 +1,284 @@
+"""The parts of a verifier directory, loaded and checked: its weights over their base, and the encoder it describes."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from safetensors import safe_open
+
+from ...core.errors import ConfigError, DirectoryError, ModelInputError
+from ..backbones.base import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
+from ..backbones.hub import find_verifier
+from ..engine.heads import Head, NextToken, Readout
+from ..inputs.chat_text import LabelWords
+from ..inputs.encoder import Encoder
+from .format import VerifierConfig, check_requirements, read_directory
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+Quantization = Literal["nf4", False] | None
+
+
+# Settings of bitsandbytes that a directory may record, and their values; names of dtypes are looked up in torch.
+_DTYPES = get_args(Dtype)
+_QUANTIZATION: dict[str, tuple[Any, ...]] = {
+    "_load_in_4bit": (True,),
+    "_load_in_8bit": (False,),
+    "bnb_4bit_compute_dtype": _DTYPES,
+    "bnb_4bit_quant_storage": (*_DTYPES, "uint8"),
+    "bnb_4bit_quant_type": ("nf4", "fp4"),
+    "bnb_4bit_use_double_quant": (True, False),
+    "load_in_4bit": (True,),
+    "load_in_8bit": (False,),
+    "quant_method": ("bitsandbytes",),
+}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A verifier directory, loaded.
+
+    Attributes:
+        directory: where its files lie; of a hub id, the snapshot.
+        config: as it runs.
+        model: on its device.
+        encoder, readout: as the directory describes them.
+        notes: what differs from the verifier that was calibrated, a sentence each.
+    """
+
+    directory: Path
+    config: VerifierConfig
+    model: Any
+    encoder: Encoder
+    readout: Readout
+    notes: tuple[str, ...]
+
+
+def load_parts(
+    path_or_hub_id: str | Path,
+    *,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+    quantization: Quantization = None,
+    base: str | Path | None = None,
+    adapter: bool = True,
+) -> Parts:
+    """Fetch, check and load a verifier directory; arguments as of `Verifier.from_pretrained`.
+
+    Files come first, then packages, then weights: nothing of a directory is used before all of it was checked.
+
+    Raises:
+        ConfigError: a dtype or quantization of another name.
+        DirectoryError: what is wrong, in one sentence.
+    """
+    directory = find_verifier(path_or_hub_id, revision)
+    recorded = read_directory(directory)
+    check_requirements(recorded.requirements, directory)
+    config, notes = run_as(recorded, dtype, quantization)
+    if not adapter:
+        notes = (*notes, "runs without its adapter: uncalibrated verdicts of the base")
+    device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model = load_weights(directory, config, base, adapter, device)
+    encoder = make_encoder(directory / "processor", model.config, config)
+    try:
+        words = LabelWords.of(config.prompt, encoder.tokenizer)
+    except ModelInputError as error:
+        raise DirectoryError(f"{directory}: not the tokenizer this verifier was trained with; {error}") from error
+    if (words.supported_id, words.refuted_id) != (config.supported_id, config.refuted_id):
+        raise DirectoryError(
+            f"{directory}: label words tokenise to {words}, recorded were {config.supported_id} and "
+            f"{config.refuted_id}; the tokenizer is not the one this verifier was trained with"
+        )
+    return Parts(directory, config, model, encoder, readout_of(config), notes)
+
+
+def run_as(
+    config: VerifierConfig, dtype: str | torch.dtype | None = None, quantization: Quantization = None
+) -> tuple[VerifierConfig, tuple[str, ...]]:
+    """The configuration as it is to run, and in words what that changes of the function that was calibrated.
+
+    Args:
+        config: as recorded.
+        dtype: of the weights; None: as recorded.
+        quantization: "nf4" quantises the base (or full model), False does not; None: as recorded.
+
+    Raises:
+        ConfigError: a dtype or quantization of another name.
+    """
+    name = config.dtype if dtype is None else str(dtype).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise ConfigError(
+            f"dtype: must be one of {list(_DTYPES)}, got {dtype!r}; leave it out to keep the recorded one"
+        )
+    if quantization not in ("nf4", False, None):
+        raise ConfigError(
+            f'quantization: must be "nf4", False or None, got {quantization!r}; None keeps the recorded one'
+        )
+    recorded, wanted, notes = config.quantization, config.quantization, []
+    if quantization is False:
+        wanted = None
+    elif quantization == "nf4" and (recorded is None or recorded.get("bnb_4bit_quant_type") != "nf4"):
+        wanted = {
+            "load_in_4bit": True,
+            "bnb_4bit_quant_type": "nf4",
+            "bnb_4bit_use_double_quant": True,
+            "bnb_4bit_compute_dtype": name,
+        }
+    if name != config.dtype:
+        notes.append(f"calibrated in {config.dtype}, runs in {name}")
+    if wanted != recorded:
+        notes.append(f"calibrated over {_named(recorded)} weights, runs over {_named(wanted)} ones")
+    return dataclasses.replace(config, dtype=name, quantization=wanted), tuple(notes)  # type: ignore[arg-type]
+
+
+def load_weights(
+    directory: Path,
+    config: VerifierConfig,
+    base: str | Path | None = None,
+    adapter: bool = True,
+    device: torch.device | None = None,
+) -> Any:
+    """The network of a verifier directory: adapter over its checked base (or that base alone), or its full model.
+
+    Without its adapter, an NLI verifier's head stands where training started it from the verdict words.
+
+    Raises:
+        DirectoryError: another base, or weights that are missing, misshapen or foreign: none is ever left at random.
+    """
+    dtype, readout = getattr(torch, config.dtype), readout_of(config)
+    head = readout if isinstance(readout, Head) else None
+    quantised = _quantization(directory, config)
+    # Quantised weights cannot be moved later on.
+    options: dict[str, Any] = {"dtype": dtype, "quantization_config": quantised, "head": head}
+    options["device_map"] = {"": str(device)} if quantised is not None and device is not None else None
+    if config.weights == "full":
+        if not adapter:
+            raise DirectoryError(
+                f"{directory}: holds a full model, got adapter=False; there is no adapter to leave out"
+            )
+        return _placed(load_backbone(directory / "model", head_may_be_new=False, **options), quantised, device)
+    from peft import PeftModel
+
+    if adapter:
+        _check_adapter_files(directory / "adapter")
+    base_path = find_base(directory, config, base)
+    # With an adapter the head's weights are in its file: what stands in their place until then does not matter.
+    words = None if adapter else LabelWords(config.supported_id, config.refuted_id)
+    model = load_backbone(base_path, words=words if head else None, **options)
+    if not adapter:
+        return _placed(model, quantised, device)
+    folder = directory / "adapter"
+    try:
+        adapted = PeftModel.from_pretrained(model, str(folder), autocast_adapter_dtype=False)
+    except (KeyError, RuntimeError) as error:  # a head that is missing, or tensors of other shapes
+        reason = str(error).splitlines()[0]
+        raise DirectoryError(
+            f"{folder}: the adapter's weights do not fit this base and head, missing or misshapen: {reason}; "
+            "export the verifier again"
+        ) from error
+    _check_adapter(folder, adapted)
+    return _placed(adapted, quantised, device)
+
+
+def readout_of(config: VerifierConfig) -> Readout:
+    """How a verifier's logits are read: two words of the vocabulary, or a head of its labels."""
+    if config.head == "nli":
+        return Head(config.labels)
+    return NextToken(LabelWords(config.supported_id, config.refuted_id))
+
+
+def find_base(directory: Path, config: VerifierConfig, base: str | Path | None = None) -> Path:
+    """The base checkpoint's folder, refused unless its weights are those the adapter was trained on.
+
+    A folder beside the directory wins over a hub id of that name; a hub id is fetched in its recorded commit only.
+    """
+    beside = directory / config.base.path
+    path = Path(base) if base is not None else beside if beside.is_dir() else None
+    if path is None:
+        try:
+            if (
+                "/" in config.base.path
+                and not config.base.path.startswith(".")
+                and not _is_commit(config.base.revision)
+            ):
+                raise DirectoryError(
+                    f"{config.base.path}: a hub id needs its commit, got revision {config.base.revision!r}"
+                )
+            path = resolve_base(config.base.path, config.base.revision)
+        except DirectoryError as error:
+            raise DirectoryError(f"{directory}: its base model was not found; pass base=<folder>. {error}") from error
+    if (found := weights_sha256(path)) != config.base.weights_sha256:
+        raise DirectoryError(
+            f"{path}: not the base this verifier was trained on, got weights {found[:12]} instead of "
+            f"{config.base.weights_sha256[:12]}; pass base=<the right checkpoint>"
+        )
+    wanted, snapshot = config.base.revision, path.resolve()
+    if _is_commit(wanted) and snapshot.parent.name == "snapshots" and snapshot.name != wanted:
+        raise DirectoryError(
+            f"{path}: another revision of the base than this verifier was trained on, got {snapshot.name[:12]} instead "
+            f"of {str(wanted)[:12]}; pass base=<the right checkpoint>"
+        )
+    return path
+
+
+def make_encoder(processor_path: str | Path, model_config: Any, config: VerifierConfig) -> Encoder:
+    """The encoder a verifier configuration describes."""
+    return Encoder(
+        load_processor(processor_path),
+        vision_layout(model_config),
+        config.prompt,
+        config.sampling,
+        config.position_rule,
+        config.max_tokens,
+    )
+
+
+def _is_commit(revision: str | None) -> bool:
+    return revision is not None and re.fullmatch(r"[0-9a-f]{40}", revision) is not None
+
+
+def _placed(model: Any, quantised: Any, device: torch.device | None) -> Any:
+    return model if quantised is not None or device is None else model.to(device)
+
+
+def _named(quantization: dict[str, Any] | None) -> str:
+    return "unquantised" if quantization is None else str(quantization.get("bnb_4bit_quant_type", "fp4")).upper()
+
+
+def _check_adapter_files(folder: Path) -> None:
+    """peft asks the hub for files that are not there, and takes pickles from it."""
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        if not (folder / name).is_file():
+            raise DirectoryError(f"{folder}: the adapter is incomplete, missing {name}; export the verifier again")
+
+
+def _check_adapter(folder: Path, adapted: Any) -> None:
+    """peft leaves a weight that its file lacks as it was initialised, and drops one it has no place for."""
+    from peft import get_peft_model_state_dict
+
+    with safe_open(folder / "adapter_model.safetensors", "pt") as tensors:
+        stored = set(tensors.keys())
+    expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+    if stored != expected:
+        raise DirectoryError(
+            f"{folder}: the adapter's weights do not fit its configuration, missing {sorted(expected - stored)[:5]}, "
+            f"unexpected {sorted(stored - expected)[:5]}; export the verifier again"
+        )
+
+
+def _quantization(directory: Path, config: VerifierConfig) -> Any:
+    if config.quantization is None:
+        return None
+    for key, value in config.quantization.items():
+        if value not in _QUANTIZATION.get(key, ()):
+            raise DirectoryError(
+                f"{directory}: a quantization setting that is refused, got {key}: {value!r}; export the verifier again"
+            )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(**config.quantization)

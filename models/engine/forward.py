@@ -1,0 +1,119 @@
+"""From a packed batch to margins.
+
+A margin is the log-odds of supported at a claim's verdict position, in float32; logits exist at verdict positions only.
+
+Shape suffixes: _B rows, _T columns of the batch, _K claims of a row, _N verdict positions, _V vocabulary or labels,
+_C classes of the readout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from ...core.errors import ModelInputError
+from ..inputs.mrope import VisionLayout
+from .heads import Readout, margin
+from .packing import claim_mask
+
+VISION_KEYS = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "pixel_values", "image_grid_thw")
+_FEATURE_KEYS = {"video": "video_features", "image": "image_features"}
+
+
+def margins(
+    model: torch.nn.Module, batch: Mapping[str, Any], readout: Readout, layout: VisionLayout, cache: Any = None
+) -> torch.Tensor:
+    """Margins of every claim of a packed batch.
+
+    Args:
+        model: the backbone, bare or wrapped (PEFT, DDP, DeepSpeed), as `load_backbone` gives it.
+        batch: from `collate`; or, where `cache` holds the prefixes, one whose `input_ids` and `position_ids` are the
+            S columns of the claims region and which has no vision tensors (`block` and `verdicts` stay whole).
+        readout: how logits become a verdict.
+        layout: the backbone's placeholders, for the blindness check.
+        cache: a transformers DynamicCache. An empty one is filled with all P+S columns (crop it to P for reuse).
+
+    Returns:
+        (B, K) float32, NaN where a row has fewer than K claims.
+
+    Raises:
+        ModelInputError: placeholders without pixels, or pixels without placeholders.
+    """
+    return margin(verdict_logits(model, batch, readout, layout, cache))
+
+
+def verdict_logits(
+    model: torch.nn.Module, batch: Mapping[str, Any], readout: Readout, layout: VisionLayout, cache: Any = None
+) -> torch.Tensor:
+    """(B, K, C) float32 logits of the readout's classes, supported first; NaN and arguments as for `margins`."""
+    verdicts_BK = batch["verdicts"]
+    asked_BK = verdicts_BK >= 0
+    first = batch["block"].shape[1] - batch["input_ids"].shape[1]  # columns that are in the cache
+    keep_BT = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+    keep_BT[asked_BK.nonzero()[:, 0], verdicts_BK[asked_BK] - first] = True
+    # Claims of a row stand in token order, so row-major order over kept tokens is row-major order over claims.
+    logits_NC = readout.classes(packed_logits(model, batch, keep_BT, layout, cache))
+    logits_BKC = logits_NC.new_full((*verdicts_BK.shape, logits_NC.shape[1]), float("nan"))
+    logits_BKC[asked_BK] = logits_NC
+    return logits_BKC
+
+
+def packed_logits(
+    model: torch.nn.Module, batch: Mapping[str, Any], keep_BT: torch.Tensor, layout: VisionLayout, cache: Any = None
+) -> torch.Tensor:
+    """(N, V) logits of the kept tokens in row-major order, as the model's head gives them; the one packed forward."""
+    check_sees(batch, layout)
+    split: dict[str, Any] = {}
+    # One claim of one row is an ordinary sequence without padding: the plain causal forward, cached prefix or not.
+    if batch["verdicts"].shape != (1, 1) or batch["input_ids"].shape != batch["block"].shape:
+        prefix_len = batch["prefix_len"]
+        split = {"attention_mask": claim_mask(batch["block"], prefix_len), "prefix_len": prefix_len}
+    return model(
+        input_ids=batch["input_ids"],
+        # All three axes are alike where there is only text, and a text backbone knows but one.
+        position_ids=batch["position_ids"] if layout.sees else batch["position_ids"][0],
+        logits_to_keep=keep_BT,
+        use_cache=cache is not None,
+        past_key_values=cache,
+        **split,
+        **_vision(batch),
+    ).logits
+
+
+def _vision(batch: Mapping[str, Any]) -> dict[str, Any]:
+    """What the backbone's forward takes of the vision tensors: pixels and grids, or features in their stead."""
+    features = {
+        kind: BaseModelOutputWithPooling(pooler_output=(batch[key],))  # type: ignore[arg-type]  (a tuple per video)
+        for kind, key in _FEATURE_KEYS.items()
+        if key in batch
+    }
+    if features:
+        return {"mm_encoder_outputs": features}
+    return {k: batch[k] for k in VISION_KEYS if k in batch}
+
+
+def check_sees(batch: Mapping[str, Any], layout: VisionLayout) -> None:
+    """Refuse a batch whose placeholder tokens and pixels disagree: the backbone itself would run blind, silently."""
+    merge = layout.spatial_merge_size**2
+    for kind, token, grid, pixels in (
+        ("video", layout.video_token_id, "video_grid_thw", "pixel_values_videos"),
+        ("image", layout.image_token_id, "image_grid_thw", "pixel_values"),
+    ):
+        placeholders = int((batch["input_ids"] == token).sum())
+        patches = int(batch[grid].prod(-1).sum()) if grid in batch else 0
+        given = len(batch[pixels]) if pixels in batch else 0
+        if (features := _FEATURE_KEYS[kind]) in batch:
+            given += len(batch[features]) * merge  # a feature stands for the patches that were merged into it
+        if placeholders * merge != patches or patches != given:
+            raise ModelInputError(
+                f"{kind}: {placeholders} placeholder tokens need {placeholders * merge} patches, got {given} of pixels "
+                f"and a grid of {patches}; a model must never be asked about pixels it is not given"
+            )
+    given = [k for k in ("pixel_values_videos", "pixel_values", *_FEATURE_KEYS.values()) if k in batch]
+    if len({k in _FEATURE_KEYS.values() for k in given}) > 1:
+        raise ModelInputError(
+            f"vision: a batch holds pixels or features, not both, got {given}; encode all of it alike"
+        )

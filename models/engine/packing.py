@@ -1,0 +1,162 @@
+"""One evidence prefix, K claims, one row: [prefix | claim_1 | ... | claim_K].
+
+Every claim sees the prefix and itself, restarts its positions after the prefix, and so gets the logits it would get
+alone (tests/test_packing.py proves it). In a batch all prefixes lie in columns [0, P) and all claims in [P, P+S), each
+padded on the right. No token of a claim or prefix sees a pad, and a pad sees at least itself, so that no softmax is
+empty.
+
+Shape suffixes: _B rows, _T tokens of a row (P+S in a batch), _P of the prefix, _S of the claims, _K claims of a row
+(padded), _3BT rotary axes first.
+
+Attention of packed rows without a dense mask: causal over the prefix, masked over the claims.
+
+A packed row is [prefix | claims]. A dense (P+S) x (P+S) mask would cost its memory and lose the causal kernel, although
+the claims are a small part of the row. So attention is called twice: the prefix looks at itself, causally, and the
+claims look at everything through an (S, P+S) mask. The same numbers come out (tests/test_attention.py).
+
+Registered with transformers as `prefix_split` and set on the language model only; the vision tower stays with sdpa.
+The call is split when the keyword `prefix_len` is given; without it this is plain sdpa.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import pad
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from ..inputs.encoder import EncodedEvidence
+from ..inputs.mrope import claim_positions
+
+IGNORED = -100  # the padding value transformers' Trainer uses when it gathers labels
+
+
+@dataclass(frozen=True)
+class PackedRow:
+    """One evidence with its claims, unpadded. `block_T` is 0 in the prefix and k in claim k, counted from 1."""
+
+    ids_T: torch.Tensor
+    positions_3T: torch.Tensor
+    block_T: torch.Tensor
+    verdicts_K: torch.Tensor
+    prefix_len: int
+    vision: dict[str, torch.Tensor]
+
+
+def pack(evidence: EncodedEvidence, claims: Sequence[torch.Tensor]) -> PackedRow:
+    """Join a prefix and its claims' token ids into one row; verdicts are read at each claim's last token."""
+    parts = [evidence.ids_P, *claims]
+    lengths = torch.tensor([len(p) for p in parts])
+    positions = [evidence.positions_3P, *(claim_positions(len(c), evidence.next_position) for c in claims)]
+    return PackedRow(
+        ids_T=torch.cat(parts),
+        positions_3T=torch.cat(positions, 1),
+        block_T=torch.repeat_interleave(torch.arange(len(parts)), lengths),
+        verdicts_K=lengths.cumsum(0)[1:] - 1,
+        prefix_len=len(evidence.ids_P),
+        vision=evidence.vision,
+    )
+
+
+def collate(rows: Sequence[PackedRow], pad_id: int) -> dict[str, Any]:
+    """Pad rows into one batch.
+
+    Returns:
+        `input_ids` (B, P+S), `position_ids` (3, B, P+S), `block` (B, P+S; -1 in padding), `verdicts` (B, K; columns of
+        the batch, -1 where a row has no claim), `prefix_len` (P, a plain int) and the vision tensors of all rows,
+        concatenated in row order.
+    """
+    prefix_len = max(r.prefix_len for r in rows)
+    tail_len = max(len(r.ids_T) - r.prefix_len for r in rows)
+    most = max(len(r.verdicts_K) for r in rows)
+
+    def spread(values_T: torch.Tensor, row: PackedRow, value: int) -> torch.Tensor:
+        prefix_P, tail_S = values_T[..., : row.prefix_len], values_T[..., row.prefix_len :]
+        before, after = prefix_len - prefix_P.shape[-1], tail_len - tail_S.shape[-1]
+        return torch.cat([pad(prefix_P, (0, before), value=value), pad(tail_S, (0, after), value=value)], -1)
+
+    verdicts = [r.verdicts_K + (prefix_len - r.prefix_len) for r in rows]
+    batch: dict[str, Any] = {
+        "input_ids": torch.stack([spread(r.ids_T, r, pad_id) for r in rows]),
+        "position_ids": torch.stack([spread(r.positions_3T, r, 0) for r in rows], 1),
+        "block": torch.stack([spread(r.block_T, r, -1) for r in rows]),
+        "verdicts": torch.stack([pad(v, (0, most - len(v)), value=-1) for v in verdicts]),
+        "prefix_len": prefix_len,
+    }
+    for name in {n for r in rows for n in r.vision}:
+        batch[name] = torch.cat([r.vision[name] for r in rows if name in r.vision])
+    return batch
+
+
+def to_device(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
+    """The batch with its tensors on a device."""
+    return {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
+
+
+def claim_mask(block_BT: torch.Tensor, prefix_len: int) -> torch.Tensor:
+    """(B, 1, S, P+S) bool, True where a token of the claims region may look: at the prefix and back in its own claim.
+
+    Args:
+        block_BT: (B, P+S) of a batch.
+        prefix_len: P.
+    """
+    step = torch.arange(block_BT.shape[1], device=block_BT.device)
+    query, key = block_BT[:, prefix_len:, None], block_BT[:, None, :]
+    behind = step[None, :] <= step[prefix_len:, None]
+    same = step[None, :] == step[prefix_len:, None]  # a pad, too, sees itself
+    return (((key == 0) | ((key == query) & (key > 0) & behind)) | same)[:, None]
+
+
+PREFIX_SPLIT = "prefix_split"
+
+
+def prefix_split(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    prefix_len: int | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention as transformers calls it, split after `prefix_len` tokens.
+
+    Args:
+        module: the attention layer.
+        query: (B, heads, Q, D). Q is P+S, or S where the prefix lies in a cache.
+        key: (B, key heads, P+S, D).
+        value: like `key`.
+        attention_mask: (B, 1, S, P+S) bool of the claims' queries, from `packing.claim_mask`.
+        prefix_len: P; None for a call that is not packed.
+        **kwargs: what transformers passes on (scaling, dropout, ...).
+
+    Returns:
+        (B, Q, heads, D), and no weights.
+    """
+    if prefix_len is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    parts = []
+    if query.shape[2] == key.shape[2]:  # the prefix is in this call, not in a cache
+        if prefix_len:
+            # Pads stand after the prefix's own tokens, so causality hides them, whatever each row's length.
+            q, k, v = (t[:, :, :prefix_len] for t in (query, key, value))
+            parts.append(sdpa_attention_forward(module, q, k, v, None, is_causal=True, **kwargs)[0])
+        query = query[:, :, prefix_len:]
+    if query.shape[2]:
+        parts.append(sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)[0])
+    return torch.cat(parts, 1) if len(parts) > 1 else parts[0], None
+
+
+def use_prefix_split(model: Any) -> None:
+    """Set it on the language model of a loaded backbone. Saved configurations do not name it: it is how, not what."""
+    whole = "text_config" not in model.config.sub_configs  # a text backbone is its own language model
+    model.set_attn_implementation(PREFIX_SPLIT if whole else {"text_config": PREFIX_SPLIT})
+
+
+AttentionInterface.register(PREFIX_SPLIT, prefix_split)
+AttentionMaskInterface.register(PREFIX_SPLIT, sdpa_mask)  # else 2-D padding masks of ordinary calls would be dropped

@@ -1,0 +1,170 @@
+"""Encoded prefixes kept for the next question: what the text model computed of an evidence, oldest use first out.
+
+A kept prefix is never written to. Every forward that follows it starts from a fresh transformers cache that points at
+its tensors and grows by concatenation, so neither a chunk of claims nor one that fails half way can change it.
+
+Shape suffixes: _P prefix tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import DynamicCache
+
+from ...core.errors import ConfigError, ModelInputError
+from ...core.pairs import Evidence, Image, VideoSegment, evidence_key, media_path
+from ...data_prep.media import file_stamp
+from ..inputs.encoder import EncodedEvidence
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Keys and values of one evidence's prefix in every layer of the text model.
+
+    Attributes:
+        evidence: its tokens and positions; the pixels are dropped, for they are not needed again.
+        layers: (keys, values) of each layer, each (1, heads, P, size of a head).
+    """
+
+    evidence: EncodedEvidence
+    layers: tuple[tuple[torch.Tensor, torch.Tensor], ...]
+
+    @classmethod
+    def of_row(cls, evidence: EncodedEvidence, cache: DynamicCache, row: int, *, copy: bool) -> Prefix:
+        """The prefix of one row of a packed batch.
+
+        Args:
+            evidence: what the row encodes.
+            cache: as a forward of the whole batch [prefixes | claims] left it.
+            row: which row.
+            copy: take tensors of its own, to outlive the batch; else views, which hold all of the batch's memory.
+
+        Raises:
+            ModelInputError: the forward left nothing in the cache.
+        """
+        n_tokens = len(evidence.ids_P)
+        if cache.get_seq_length() < n_tokens:
+            raise ModelInputError(
+                f"scoring: the backbone kept {cache.get_seq_length()} tokens of a prefix of {n_tokens}; call "
+                "model.eval() and switch gradient checkpointing off"
+            )
+        layers: list[Any] = cache.layers  # all of the plain, growing kind: Qwen2.5-VL's attention has no window here
+        views = [(x.keys[row : row + 1, :, :n_tokens], x.values[row : row + 1, :, :n_tokens]) for x in layers]
+        if copy:
+            views = [(_copy(keys), _copy(values)) for keys, values in views]
+        return cls(dataclasses.replace(evidence, vision={}), tuple(views))
+
+    @property
+    def n_tokens(self) -> int:
+        """P."""
+        return len(self.evidence.ids_P)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of keys and values."""
+        return sum(t.nbytes for pair in self.layers for t in pair)
+
+    def cache(self, config: Any) -> DynamicCache:
+        """A cache that holds exactly this prefix, for one forward; nothing is copied until that forward adds to it."""
+        cache = DynamicCache(config=config)
+        layers: list[Any] = cache.layers
+        for layer, (keys, values) in zip(layers, self.layers, strict=True):
+            layer.lazy_initialization(keys, values)
+            layer.keys, layer.values = keys, values
+        return cache
+
+
+class PrefixCache:
+    """Prefixes by key, up to a number of bytes; the one used longest ago goes first. Safe for threads.
+
+    Attributes:
+        max_bytes: never exceeded by what is kept; 0 keeps nothing.
+        hits, misses: lookups that found a prefix, and that did not.
+        evicted: prefixes that made room for others.
+    """
+
+    def __init__(self, max_gib: float) -> None:
+        """`max_gib` may be 0.
+
+        Raises:
+            ConfigError: a negative limit, or NaN.
+        """
+        if not max_gib >= 0:
+            raise ConfigError(f"prefix_cache_gib: must be 0 or more, got {max_gib}; 0 keeps no prefix")
+        self.max_bytes = int(min(max_gib, 2.0**20) * 2**30)
+        self.hits = self.misses = self.evicted = 0
+        self.n_bytes = 0
+        self._kept: OrderedDict[Hashable, Prefix] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """Number of prefixes kept."""
+        return len(self._kept)
+
+    def get(self, key: Hashable) -> Prefix | None:
+        """The prefix of a key, which is now the most recently used one; None if it is not kept."""
+        with self._lock:
+            prefix = self._kept.get(key)
+            if prefix is None:
+                self.misses += 1
+                return None
+            self.hits += 1
+            self._kept.move_to_end(key)
+            return prefix
+
+    def put(self, key: Hashable, prefix: Prefix) -> bool:
+        """Keep a prefix, dropping others to make room; False if it alone is larger than the limit."""
+        if prefix.n_bytes > self.max_bytes:
+            return False
+        with self._lock:
+            if (old := self._kept.pop(key, None)) is not None:
+                self.n_bytes -= old.n_bytes
+            while self.n_bytes + prefix.n_bytes > self.max_bytes:
+                self.n_bytes -= self._kept.popitem(last=False)[1].n_bytes
+                self.evicted += 1
+            self._kept[key] = prefix
+            self.n_bytes += prefix.n_bytes
+        return True
+
+    def clear(self) -> None:
+        """Drop everything; the counts stay."""
+        with self._lock:
+            self._kept.clear()
+            self.n_bytes = 0
+
+
+def prefix_key(evidence: tuple[Evidence, ...], media_root: str | Path | None, weights: Hashable) -> Hashable:
+    """Identity of a prefix: the evidence, the files it names as they are now, and the weights that encode it.
+
+    Raises:
+        MediaError: a file is not there.
+    """
+    shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+    files = [media_path(e.path, media_root).absolute() for e in shown]
+    return evidence_key(evidence), tuple((str(file), file_stamp(file)) for file in files), weights
+
+
+def weights_state(model: torch.nn.Module) -> int:
+    """A number that changes when weights are written to or replaced, and when adapters are switched, added or merged.
+
+    Only writes through `.data` escape it.
+    """
+    tensors = [*model.parameters(), *model.buffers()]
+    state: list[Any] = [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
+    for module in model.modules():
+        if "merged_adapters" in vars(module):  # a layer of PEFT
+            names = (module.active_adapters, module.merged_adapters)
+            state.append((module.disable_adapters, *(tuple(n) for n in names)))  # type: ignore[arg-type]
+    return hash(tuple(state))
+
+
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.clone(memory_format=torch.contiguous_format)

@@ -1,0 +1,449 @@
+"""Features of the frozen vision tower kept on disk: a segment is decoded and seen once across epochs, runs and claims.
+
+An entry is named by a hash of everything its features depend on: content of the file, span, sampling, reader and
+resizing (`frame_cache`), the processor's arithmetic, the tower's weights and the dtype they are kept in. So it never
+goes stale. Entries lie in an `EntryStore`: whole or not there, safe for many processes and for `kill -9`, those used
+longest ago evicted first. A damaged entry is dropped and made again.
+
+Training fills the cache before its first step (`ensure`), for loader workers have no model and only `read`; a verifier
+has its model at hand and looks as it goes (`see`). Both give `Encoder.evidence` what it takes in place of pixels.
+
+Pieces of evidence on their way to the vision tower: decoded by worker processes, grouped to what it sees at once.
+
+The frozen vision tower: who it is, that nothing trains it, and what it makes of pixels.
+
+Features are what leaves the tower's merger, one row per visual token (`pooler_output`); `last_hidden_state` is what
+enters the merger, and is not what the language model is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
+from transformers import __version__ as transformers_version
+
+from ...core.errors import ConfigError, MediaError, ModelInputError, ProofreelError
+from ...core.pairs import Evidence, Image, VideoSegment, media_path
+from ...core.storage import DamagedEntryError, EntryStore
+from ...data_prep.frame_cache import FileHashes, FrameCache, frames_key
+from ...data_prep.media import file_stamp
+from ..inputs.encoder import DTYPES, FORMAT, Encoder, Seen, SeenMedia, pack_seen, read_media, tensor_bytes, unpack_seen
+
+Piece = VideoSegment | Image
+
+MAX_PATCHES = 16_384  # that the tower sees at once, unless one segment alone has more
+
+
+@dataclass(frozen=True)
+class Look:
+    """A decoded piece: `pixels` as `Encoder.pixels` gives them of this piece alone, `key` the name of its features."""
+
+    piece: Piece
+    key: str
+    n_frames: int
+    pixels: dict[str, torch.Tensor]
+
+    @property
+    def n_patches(self) -> int:
+        """Rows of pixels."""
+        return max(len(t) for t in self.pixels.values())
+
+
+class _Looks(Dataset[Look | str]):
+    """Looks by number; what cannot be decoded is the reason in words, so that it crosses the process boundary."""
+
+    def __init__(self, look: Callable[[Piece], Look], pieces: Sequence[Piece]) -> None:
+        self.look, self.pieces = look, pieces
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __getitem__(self, i: int) -> Look | str:
+        try:
+            return self.look(self.pieces[i])
+        except ProofreelError as error:
+            return str(error)
+
+
+def decoded(
+    look: Callable[[Piece], Look], pieces: Sequence[Piece], workers: int, problems: dict[Piece, str]
+) -> Iterator[Look]:
+    """Looks at pieces, in order, decoded by `workers` processes (0: here); reasons of failure go to `problems`."""
+    loader = DataLoader(_Looks(look, pieces), batch_size=None, num_workers=workers, collate_fn=_as_it_is)
+    for piece, found in zip(pieces, loader, strict=True):
+        if isinstance(found, Look):
+            yield found
+        else:
+            problems[piece] = found
+
+
+def batches(looks: Iterable[Look]) -> Iterator[list[Look]]:
+    """Looks in order, as many at a time as the tower may see at once."""
+    batch: list[Look] = []
+    for look in looks:
+        if batch and sum(b.n_patches for b in batch) + look.n_patches > MAX_PATCHES:
+            yield batch
+            batch = []
+        batch.append(look)
+    if batch:
+        yield batch
+
+
+def _as_it_is(look: Any) -> Any:
+    return look
+
+
+# What shapes the tower's function without showing in its weights.
+_SETTINGS = (
+    "depth",
+    "fullatt_block_indexes",
+    "hidden_act",
+    "in_channels",
+    "num_heads",
+    "patch_size",
+    "spatial_merge_size",
+    "temporal_patch_size",
+    "window_size",
+)
+
+
+def backbone_of(model: torch.nn.Module) -> Any:
+    """The backbone inside PEFT adapters, or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+
+
+def check_frozen(model: torch.nn.Module) -> None:
+    """Make sure that the features of today are those of tomorrow.
+
+    Raises:
+        ConfigError: a text backbone, which has no tower.
+        ModelInputError: a parameter of tower or merger is trainable, belongs to an adapter, or is sharded over ranks.
+    """
+    tower = getattr(backbone_of(model).model, "visual", None)
+    if tower is None:
+        raise ConfigError("vision cache: a text backbone has no vision tower; leave it out")
+    if adapted := [name for name, module in tower.named_modules() if hasattr(module, "base_layer")]:
+        raise ModelInputError(
+            f"vision cache: adapters change the vision tower, got {len(adapted)}, first {adapted[0]}; "
+            "adapt the language model only (lora_target_modules), or leave the cache out"
+        )
+    if trained := [name for name, weight in tower.named_parameters() if weight.requires_grad]:
+        raise ModelInputError(
+            f"vision cache: the vision tower is trainable, got {len(trained)} parameters, first {trained[0]}; "
+            "freeze it (train_vision: false), or leave the cache out"
+        )
+    if any(hasattr(weight, "ds_numel") and weight.numel() == 0 for weight in tower.parameters()):
+        raise ModelInputError(
+            "vision cache: the tower's weights are sharded over ranks, got ZeRO-3 parameters; gather them first"
+        )
+
+
+def tower_sha256(model: torch.nn.Module) -> str:
+    """One hash over the tower's and merger's weights (names, dtypes, shapes, bytes) and the settings of its layers.
+
+    The dtype counts, as it is also the precision of the computation. What PEFT adds to names is left out, so that a
+    run and the verifier that comes of it share their features.
+    """
+    backbone = backbone_of(model)
+    config = backbone.config.vision_config
+    settings = {name: getattr(config, name, None) for name in _SETTINGS}
+    total = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for name, weight in sorted(backbone.model.visual.state_dict().items()):
+        total.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        total.update(tensor_bytes(weight))
+    return total.hexdigest()
+
+
+@torch.no_grad()
+def run_tower(model: torch.nn.Module, pixels: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Features of videos or of images, in one run of the tower.
+
+    Args:
+        model: the backbone, bare or in adapters, with whole weights.
+        pixels: of `Encoder.pixels`, of one kind: `pixel_values_videos` with `video_grid_thw`, or `pixel_values` with
+            `image_grid_thw`.
+
+    Returns:
+        One (tokens, hidden) tensor per video or image, in order, in the tower's dtype and on its device.
+    """
+    backbone = backbone_of(model).model
+    device = next(backbone.visual.parameters()).device
+    values, grid, run = (
+        ("pixel_values_videos", "video_grid_thw", backbone.get_video_features)
+        if "pixel_values_videos" in pixels
+        else ("pixel_values", "image_grid_thw", backbone.get_image_features)
+    )
+    return tuple(run(pixels[values].to(device), pixels[grid].to(device), return_dict=True).pooler_output)
+
+
+SAFE_SHARE = 0.9  # an EntryStore that makes room goes down to this share of its limit
+MAX_PROBLEMS_SHOWN = 20
+_PROCESSOR_SETTINGS = (
+    "do_rescale",
+    "rescale_factor",
+    "do_normalize",
+    "image_mean",
+    "image_std",
+    "patch_size",
+    "temporal_patch_size",
+    "merge_size",
+)
+
+
+class VisionFeatures:
+    """Features by content, on disk. Holds no model and is picklable: loader workers read with their own copy.
+
+    Attributes:
+        hits, computed, damaged, not_kept: what this copy has seen: features found, features computed, entries dropped
+            as damaged, features that could not be written.
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        model: torch.nn.Module,
+        encoder: Encoder,
+        *,
+        media_root: str | Path | None = None,
+        frame_cache: FrameCache | None = None,
+        max_gib: float = 100.0,
+        dtype: str = "bfloat16",
+    ) -> None:
+        """Hashes the tower's weights; the directory is not touched before the first entry.
+
+        Args:
+            directory: made when first written to; not that of a `FrameCache`.
+            model: the backbone, bare or in adapters; whole, frozen in tower and merger.
+            encoder: the one whose evidence the features stand for.
+            media_root: folder that relative paths in evidence start from.
+            frame_cache: where frames of missing features are looked for first.
+            max_gib: all entries together never exceed this.
+            dtype: of what is kept. `float32` is kept bit for bit; `bfloat16` rounds (docs/vision-features.md).
+
+        Raises:
+            ConfigError: another dtype, or a limit that is not above 0.
+            ModelInputError: tower or merger is trainable, adapted or sharded.
+        """
+        if dtype not in DTYPES:
+            raise ConfigError(f"VisionFeatures: unknown dtype, got {dtype!r}; use one of {sorted(DTYPES)}")
+        if not max_gib > 0:
+            raise ConfigError(f"VisionFeatures: max_gib must be above 0, got {max_gib}; give GiB")
+        check_frozen(model)
+        self.directory, self.dtype = Path(directory).absolute(), dtype
+        self.encoder, self.media_root, self.frame_cache = encoder, media_root, frame_cache
+        self.tower = tower_sha256(model)
+        self.hits = self.computed = self.damaged = self.not_kept = 0
+        self._max_bytes = int(max_gib * 2**30)
+        self._hashes, self._store = FileHashes(self.directory), EntryStore(self.directory, self._max_bytes)
+        self._made_by = _made_by(encoder, self.tower, dtype)
+
+    def read(self, evidence: tuple[Evidence, ...]) -> SeenMedia:
+        """The features of an evidence, from the cache only.
+
+        Raises:
+            MediaError: the file is unreadable, or its features are not there (any more).
+        """
+        found = {}
+        for piece in _shown(evidence):
+            if (seen := self._kept(self._key(piece))) is None:
+                raise MediaError(
+                    f"{piece.path}: its features are not in {self.directory}, got {piece}; they were evicted or "
+                    "damaged since the run began: raise the limit and start again, kept ones are not computed twice"
+                )
+            found[piece] = seen
+        return _in_order(evidence, found)
+
+    def see(
+        self,
+        evidence: tuple[Evidence, ...],
+        model: torch.nn.Module,
+        *,
+        frame_cache: FrameCache | None = None,
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> SeenMedia:
+        """The features of an evidence, from the cache or, what is missing, from the model.
+
+        Args:
+            evidence: any.
+            model: as for `__init__`.
+            frame_cache: in place of this object's own, for a thread that must not share one.
+            lock: held while the model computes, not while frames are decoded.
+
+        Raises:
+            ProofreelError: as `read_media`; or the features are not finite.
+        """
+        found: dict[Piece, Seen] = {}
+        missing: list[Look] = []
+        for piece in dict.fromkeys(_shown(evidence)):
+            if (seen := self._kept(self._key(piece))) is None:
+                missing.append(self.look(piece, frame_cache))
+            else:
+                found[piece] = seen
+        if missing:
+            with lock or nullcontext():
+                found |= self._compute(missing, model)
+        return _in_order(evidence, found)
+
+    def ensure(
+        self,
+        evidences: Iterable[tuple[Evidence, ...]],
+        model: torch.nn.Module,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        workers: int = 0,
+    ) -> None:
+        """Compute what is missing, so that every `read` of these evidences will succeed.
+
+        A call that was killed goes on where it stopped when it is made again.
+
+        Args:
+            evidences: all of a run, in any order, with repetitions; the same on every rank.
+            model: as for `__init__`.
+            rank, world_size: this process's share of the work; wait for all before reading.
+            workers: processes that decode while the model looks; 0 decodes here.
+
+        Raises:
+            ConfigError: the features would not fit within the limit; nothing was computed.
+            MediaError: some could not be computed (all others were): every file with its reason.
+        """
+        check_frozen(model)
+        pieces = list(dict.fromkeys(piece for evidence in evidences for piece in _shown(evidence)))
+        problems = self._check_room(pieces, backbone_of(model).config.vision_config.out_hidden_size)
+        share = [piece for piece in pieces[rank::world_size] if piece not in problems]
+        quiet = rank > 0
+        bar = tqdm(share, desc="vision cache: checking", unit="segment", disable=quiet)
+        missing = [piece for piece in bar if not self._is_there(piece)]
+        with tqdm(total=len(missing), desc="vision cache: looking", unit="segment", disable=quiet) as bar:
+            for batch in batches(decoded(self.look, missing, workers, problems)):
+                bar.update(len(self._compute(batch, model)))
+        _raise_all(problems)
+
+    def _check_room(self, pieces: list[Piece], hidden: int) -> dict[Piece, str]:
+        """Refuse what would be evicted before it is read; pieces whose header cannot be read come back with why."""
+        problems, n_tokens = {}, 0
+        for piece in pieces:
+            try:
+                n_tokens += self.encoder.count_visual_tokens(piece, self.media_root)
+            except ProofreelError as error:
+                problems[piece] = str(error)
+        n_bytes = n_tokens * hidden * DTYPES[self.dtype].itemsize + 1024 * len(pieces)  # and their headers
+        if n_bytes > SAFE_SHARE * self._max_bytes:
+            raise ConfigError(
+                f"vision cache: too small, got a limit of {self._max_bytes / 2**30:.3g} GiB for {n_tokens} visual "
+                f"tokens; give it at least {n_bytes / SAFE_SHARE / 2**30:.3g} GiB"
+            )
+        return problems
+
+    def _is_there(self, piece: Piece) -> bool:
+        try:
+            return self._kept(self._key(piece)) is not None
+        except MediaError:
+            return False  # decoding it will say why
+
+    def look(self, piece: Piece, frame_cache: FrameCache | None = None) -> Look:
+        """Decode one piece; `MediaError` as `read_media`."""
+        key = self._key(piece)
+        media = read_media((piece,), self.encoder.sampling, self.media_root, frame_cache or self.frame_cache)
+        if self._key(piece) != key:  # it is unknown which content was decoded
+            raise MediaError(f"{piece.path}: changes while it is read, got another content; wait until it is complete")
+        n_frames = len(media.videos[0].times_s) if media.videos else 1
+        return Look(piece, key, n_frames, self.encoder.pixels(media))
+
+    def _compute(self, looks: Sequence[Look], model: torch.nn.Module) -> dict[Piece, Seen]:
+        """Show pieces to the tower, all videos at once and all images at once, and keep what it makes of them."""
+        found: dict[Piece, Seen] = {}
+        for kind in (VideoSegment, Image):
+            some = [look for look in looks if isinstance(look.piece, kind)]
+            if some:
+                pixels = {name: torch.cat([look.pixels[name] for look in some]) for name in some[0].pixels}
+                for look, features_TH in zip(some, run_tower(model, pixels), strict=True):
+                    found[look.piece] = self._keep(look, features_TH)
+        return found
+
+    def _keep(self, look: Look, features_TH: torch.Tensor) -> Seen:
+        if not features_TH.isfinite().all():
+            raise ModelInputError(
+                f"{look.piece.path}: the vision tower returned NaN or infinity, got {look.piece}; "
+                "check its dtype and weights"
+            )
+        video = isinstance(look.piece, VideoSegment)
+        t, h, w = look.pixels["video_grid_thw" if video else "image_grid_thw"][0].tolist()
+        seconds = float(look.pixels["second_per_grid_ts"]) if video else None
+        seen = Seen(features_TH.to("cpu", DTYPES[self.dtype]), (t, h, w), look.n_frames, seconds)
+        self.computed += 1
+        try:
+            kept = self._store.write(look.key, pack_seen(seen, look.key))
+        except OSError as error:
+            warnings.warn(
+                f"{self.directory}: features are not kept, got {error}; free or unlock the disk", stacklevel=4
+            )
+            kept = False
+        self.not_kept += not kept
+        return seen
+
+    def _kept(self, key: str) -> Seen | None:
+        entry = self._store.read(key)
+        if entry is None:
+            return None
+        try:
+            seen = unpack_seen(entry, key)
+        except DamagedEntryError:
+            self.damaged += 1
+            self._store.drop(key)
+            return None
+        self.hits += 1
+        return seen
+
+    def _key(self, piece: Piece) -> str:
+        """The name of an entry; `MediaError` if the file is not there."""
+        if isinstance(piece, VideoSegment) and piece.absent:
+            read_media((piece,), self.encoder.sampling, self.media_root)  # which words the error
+        file = media_path(piece.path, self.media_root)
+        content = self._hashes.of(file, file_stamp(file))
+        segment = piece if isinstance(piece, VideoSegment) else VideoSegment(piece.path)
+        pixels = frames_key(content, segment, self.encoder.sampling)
+        return hashlib.sha256(f"{type(piece).__name__} {pixels} {self._made_by}".encode()).hexdigest()
+
+
+def _shown(evidence: tuple[Evidence, ...]) -> list[Piece]:
+    return [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+
+
+def _in_order(evidence: tuple[Evidence, ...], found: Mapping[Piece, Seen]) -> SeenMedia:
+    videos = tuple(found[e] for e in evidence if isinstance(e, VideoSegment))
+    return SeenMedia(videos, tuple(found[e] for e in evidence if isinstance(e, Image)))
+
+
+def _made_by(encoder: Encoder, tower: str, dtype: str) -> str:
+    """Everything but the pixels that features depend on, as one hash."""
+    processors = (encoder.processor.video_processor, encoder.processor.image_processor)
+    what = {
+        "format": FORMAT,
+        "tower": tower,
+        "dtype": dtype,
+        "transformers": transformers_version,
+        "processors": [{name: getattr(p, name, None) for name in _PROCESSOR_SETTINGS} for p in processors],
+    }
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def _raise_all(problems: Mapping[Piece, str]) -> None:
+    if problems:
+        shown = "\n  ".join(itertools.islice(problems.values(), MAX_PROBLEMS_SHOWN))
+        more = len(problems) - MAX_PROBLEMS_SHOWN
+        raise MediaError(
+            f"vision cache: {len(problems)} pieces of evidence have no features, got:\n  {shown}"
+            + (f"\n  and {more} more" if more > 0 else "")
+        )

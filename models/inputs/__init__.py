@@ -1,0 +1,1 @@
+"""From a pair to what the network is given: tokens, pixels, positions and windows."""

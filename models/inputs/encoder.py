@@ -1,0 +1,354 @@
+"""Evidence and claims to token ids, pixels and positions: the one road from a `Pair` to the network.
+
+Training, prediction and `Verifier` all encode here, so a verifier sees in use exactly what it saw in training.
+Objects are picklable: data-loader workers build them once and decode their own videos.
+
+Videos and images as the vision tower saw them: in memory, as the network takes them, and as bytes on disk.
+
+An entry is a checksum, the size of a JSON header, the header (key, dtype, shape, grid, frames, seconds) and the raw
+numbers, little-endian: nothing in it can be executed.
+
+Shape suffixes: _TH visual tokens by hidden size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...core.errors import MediaError, ModelInputError
+from ...core.pairs import Evidence, Image, VideoSegment
+from ...core.prompt import Prompt
+from ...core.storage import seal, unseal
+from ...data_prep.frame_cache import FrameCache
+from ...data_prep.frames import (
+    SIDE_STEP,
+    Frames,
+    FrameSampling,
+    fit_pixels,
+    frame_times,
+    read_frames,
+    read_image,
+    target_size,
+)
+from ...data_prep.media import probe
+from .chat_text import ChatText
+from .mrope import PositionRule, VisionLayout, mrope_positions
+
+FORMAT = 1  # of entries: change it with their layout
+DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One video or image after the vision tower: all the network needs of it, in place of its pixels.
+
+    Attributes:
+        features_TH: (tokens, hidden) after the tower's merger, in any floating dtype; the network casts them.
+        grid: temporal, vertical and horizontal patches, before merging.
+        n_frames: frames the tower was shown; 1 for an image.
+        seconds_per_grid: seconds between temporal patches; None for an image.
+    """
+
+    features_TH: torch.Tensor
+    grid: tuple[int, int, int]
+    n_frames: int
+    seconds_per_grid: float | None = None
+
+
+@dataclass(frozen=True)
+class SeenMedia:
+    """Evidence that needs neither decoding nor the vision tower; videos and images in the order of the evidence."""
+
+    videos: tuple[Seen, ...] = ()
+    images: tuple[Seen, ...] = ()
+
+    def vision(self) -> dict[str, torch.Tensor]:
+        """Features, grids and seconds, under the names by which a batch knows them."""
+        found = {}
+        if self.videos:
+            seconds = [v.seconds_per_grid for v in self.videos]
+            found["video_features"] = torch.cat([v.features_TH for v in self.videos])
+            found["video_grid_thw"] = torch.tensor([v.grid for v in self.videos])
+            found["second_per_grid_ts"] = torch.tensor(seconds, dtype=torch.float64)
+        if self.images:
+            found["image_features"] = torch.cat([i.features_TH for i in self.images])
+            found["image_grid_thw"] = torch.tensor([i.grid for i in self.images])
+        return found
+
+
+def pack_seen(seen: Seen, key: str) -> bytes:
+    """An entry; `unpack_seen` gives equal features back, bit for bit."""
+    header = {
+        "dtype": str(seen.features_TH.dtype).removeprefix("torch."),
+        "shape": list(seen.features_TH.shape),
+        "grid": seen.grid,
+        "n_frames": seen.n_frames,
+        "seconds_per_grid": seen.seconds_per_grid,
+    }
+    return seal(key, header, tensor_bytes(seen.features_TH))
+
+
+def unpack_seen(entry: bytes, key: str) -> Seen:
+    """The features of an entry; `DamagedEntryError` unless it is, whole and unchanged, the one of this key."""
+    header, rest = unseal(entry, key)
+    numbers = torch.frombuffer(bytearray(rest), dtype=DTYPES[header["dtype"]])  # a copy: tensors are writable
+    features_TH = numbers.reshape(header["shape"])
+    return Seen(features_TH, tuple(header["grid"]), header["n_frames"], header["seconds_per_grid"])
+
+
+def tensor_bytes(tensor: torch.Tensor) -> bytes:
+    """The raw bytes of a tensor of any dtype, row by row; NumPy has no bfloat16."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+_SHORTEN = "lower sampling.max_frames or max_pixels, shorten the span, or raise max_tokens"
+
+
+@dataclass(frozen=True)
+class EncodedEvidence:
+    """A prefix, ready to be followed by claims.
+
+    Attributes:
+        ids_P: (P,) token ids, placeholders expanded to one per visual token.
+        positions_3P: (3, P) rotary positions.
+        next_position: where every claim starts.
+        vision: `pixel_values_videos`, `video_grid_thw`, `second_per_grid_ts`, `pixel_values`, `image_grid_thw`, those
+            that apply, as the backbone's forward takes them; or, in place of the pixels, `video_features` and
+            `image_features` (tokens of all videos or images in order, hidden).
+    """
+
+    ids_P: torch.Tensor
+    positions_3P: torch.Tensor
+    next_position: int
+    vision: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Media:
+    """Decoded evidence: frames of each video segment and pixels of each image, in the order of the evidence.
+
+    `sized` says that they have the size the network sees, so that nothing resizes them again: the rule is not always
+    its own fixed point. Frames of other making (golden inputs, drawings) are sized by the processor.
+    """
+
+    videos: tuple[Frames, ...] = ()
+    images_HWC: tuple[np.ndarray, ...] = ()
+    sized: bool = False
+
+
+def read_media(
+    evidence: tuple[Evidence, ...],
+    sampling: FrameSampling,
+    media_root: str | Path | None = None,
+    cache: FrameCache | None = None,
+) -> Media:
+    """Decode what the evidence shows, or take it from the cache.
+
+    `MediaError` names the file; absent media is an error, not an empty clip.
+    """
+    read = read_frames if cache is None else cache.read
+    videos, images = [], []
+    for e in evidence:
+        if isinstance(e, VideoSegment):
+            if e.absent:
+                raise MediaError(f"{e.path}: media is marked absent; add the file and rebuild with media: required")
+            videos.append(read(e, sampling, media_root))
+        elif isinstance(e, Image):
+            images.append(fit_pixels(read_image(e.path, media_root), sampling, where=e.path))
+    return Media(tuple(videos), tuple(images), sized=True)
+
+
+class Encoder:
+    """Turns evidence and claims into network input, for one processor, prompt, sampling and position rule."""
+
+    def __init__(
+        self,
+        processor: Any,
+        layout: VisionLayout,
+        prompt: Prompt,
+        sampling: FrameSampling,
+        rule: PositionRule = "published",
+        max_tokens: int = 8192,
+    ) -> None:
+        """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut.
+
+        Raises:
+            ModelInputError: the processor's patches are not those that `data_prep.frames` sizes pictures for, or it
+                is a text backbone's and the layout is not.
+        """
+        if layout.sees:
+            _check_patches(processor)
+        self.processor, self.layout, self.prompt, self.sampling = processor, layout, prompt, sampling
+        self.rule: PositionRule = rule
+        self.tokenizer, self.max_tokens, self.chat = processor.tokenizer, max_tokens, ChatText(prompt, processor)
+
+    def claim_ids(self, claim: str, context: str | None = None) -> torch.Tensor:
+        """(L,) token ids that follow a prefix, up to the verdict position."""
+        return self._ids(self.chat.claim(claim, context))
+
+    def check_readable(self, evidence: tuple[Evidence, ...]) -> None:
+        """`ModelInputError` if the backbone has no eyes and the evidence shows something; ask before decoding it."""
+        shown = next((e for e in evidence if isinstance(e, (VideoSegment, Image))), None)
+        if shown is not None and not self.layout.sees:
+            raise ModelInputError(
+                f"evidence: a text backbone reads transcripts and passages only, got {type(shown).__name__} "
+                f"{shown.path!r}; give its transcript, or ask a verifier that sees"
+            )
+
+    def evidence(self, evidence: tuple[Evidence, ...], media: Media | SeenMedia) -> EncodedEvidence:
+        """Encode a prefix.
+
+        Args:
+            evidence: what the claims are judged against.
+            media: its decoded frames and images, from `read_media`; or their features, from `VisionFeatures`.
+
+        Raises:
+            ModelInputError: text holds the model's control tokens, placeholders and pixels disagree, or a text backbone
+                is shown something.
+        """
+        self.check_readable(evidence)
+        vision = media.vision() if isinstance(media, SeenMedia) else self.pixels(media)
+        ids = self._expand(self._ids(self.chat.prefix(evidence)), vision)
+        positions, start = mrope_positions(
+            ids,
+            self.layout,
+            image_grids_N3=vision.get("image_grid_thw"),
+            video_grids_N3=vision.get("video_grid_thw"),
+            seconds_per_grid_N=vision.get("second_per_grid_ts"),
+            rule=self.rule,
+        )
+        return EncodedEvidence(ids, positions, start, vision)
+
+    def pixels(self, media: Media) -> dict[str, torch.Tensor]:
+        """What the backbone's forward takes of decoded media: pixels, grids and seconds (see `EncodedEvidence`)."""
+        if not self.layout.sees and (n_shown := len(media.videos) + len(media.images_HWC)):
+            raise ModelInputError(
+                f"media: a text backbone takes no pixels, got {n_shown} videos or images; leave them out"
+            )
+        resize = not media.sized
+        return {**self._videos(media.videos, resize), **self._images(media.images_HWC, resize)}
+
+    def count_prefix_tokens(self, evidence: tuple[Evidence, ...], media_root: str | Path | None = None) -> int:
+        """`len(evidence(...).ids_P)` without decoding the videos: only their headers are read."""
+        self.check_readable(evidence)
+        shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+        n_text = len(self._ids(self.chat.prefix(evidence))) - len(shown)  # each has one placeholder in the text
+        return n_text + sum(self.count_visual_tokens(e, media_root) for e in shown)
+
+    def count_visual_tokens(self, piece: VideoSegment | Image, media_root: str | Path | None = None) -> int:
+        """Tokens of one video or image, from its header."""
+        self.check_readable((piece,))
+        if isinstance(piece, Image):
+            height, width = read_image(piece.path, media_root).shape[:2]
+            return self._visual_tokens(1, height, width, piece.path)
+        info = probe(piece.path, media_root)
+        end_s = info.duration_s if piece.end_s is None else piece.end_s
+        n_frames = len(frame_times(piece.start_s, end_s, self.sampling))
+        return self._visual_tokens(n_frames, info.height, info.width, piece.path)
+
+    def _visual_tokens(self, n_frames: int, height: int, width: int, where: str) -> int:
+        height, width = target_size(height, width, self.sampling, where)
+        n_patches = math.ceil(n_frames / self.processor.video_processor.temporal_patch_size)
+        return n_patches * (height // SIDE_STEP) * (width // SIDE_STEP)
+
+    def check_length(self, evidence: EncodedEvidence, claims: Sequence[torch.Tensor]) -> None:
+        """`ModelInputError` if the prefix and any one claim together exceed `max_tokens`; nothing is ever cut."""
+        longest = max((len(c) for c in claims), default=0)
+        if len(evidence.ids_P) + longest > self.max_tokens:
+            raise ModelInputError(
+                f"prompt: too long, got {len(evidence.ids_P)} evidence + {longest} claim tokens of at most "
+                f"{self.max_tokens}; {_SHORTEN}"
+            )
+
+    @property
+    def pad_id(self) -> int:
+        """Token that fills short rows; masked, so any id would do."""
+        return self.tokenizer.pad_token_id
+
+    def _ids(self, text: str) -> torch.Tensor:
+        return torch.tensor(self.tokenizer(text, add_special_tokens=False)["input_ids"], dtype=torch.long)
+
+    def _videos(self, videos: tuple[Frames, ...], resize: bool) -> dict[str, torch.Tensor]:
+        """Pixels, grids and seconds per temporal patch; one processor call per video, since sizes differ."""
+        if not videos:
+            return {}
+        processor = self.processor.video_processor
+        outs = [
+            processor(
+                videos=[torch.from_numpy(np.ascontiguousarray(v.pixels_FHWC)).permute(0, 3, 1, 2)],
+                size=self._size(),
+                do_resize=resize,
+                do_sample_frames=False,
+                cap_pixels_per_frame=False,
+                return_tensors="pt",
+            )
+            for v in videos
+        ]
+        seconds = [seconds_per_grid(v.times_s, processor.temporal_patch_size) for v in videos]
+        return {
+            "pixel_values_videos": torch.cat([o["pixel_values_videos"] for o in outs]),
+            "video_grid_thw": torch.cat([o["video_grid_thw"] for o in outs]),
+            "second_per_grid_ts": torch.tensor(seconds, dtype=torch.float64),
+        }
+
+    def _images(self, images_HWC: tuple[np.ndarray, ...], resize: bool) -> dict[str, torch.Tensor]:
+        if not images_HWC:
+            return {}
+        out = self.processor.image_processor(
+            images=[torch.from_numpy(np.ascontiguousarray(i)).permute(2, 0, 1) for i in images_HWC],
+            size=self._size(),
+            do_resize=resize,
+            return_tensors="pt",
+        )
+        return {"pixel_values": out["pixel_values"], "image_grid_thw": out["image_grid_thw"]}
+
+    def _size(self) -> dict[str, int]:
+        return {"shortest_edge": self.sampling.min_pixels, "longest_edge": self.sampling.max_pixels}
+
+    def _expand(self, ids_T: torch.Tensor, vision: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Repeat each placeholder once per visual token of its grid."""
+        repeats = torch.ones_like(ids_T)
+        merge = self.layout.spatial_merge_size**2
+        for token, grid in (
+            (self.layout.video_token_id, "video_grid_thw"),
+            (self.layout.image_token_id, "image_grid_thw"),
+        ):
+            n_tokens = vision[grid].prod(-1) // merge if grid in vision else torch.zeros(0, dtype=torch.long)
+            where = ids_T == token
+            if int(where.sum()) != len(n_tokens):
+                raise ModelInputError(
+                    f"evidence: {int(where.sum())} {grid.split('_')[0]} placeholders, got pixels for {len(n_tokens)}; "
+                    "a model must never be asked about pixels it is not given"
+                )
+            repeats[where] = n_tokens
+        return torch.repeat_interleave(ids_T, repeats)
+
+
+def _check_patches(processor: Any) -> None:
+    if (videos := getattr(processor, "video_processor", None)) is None:
+        raise ModelInputError(
+            f"processor: a backbone that sees needs one that takes pixels, got a {type(processor).__name__}; "
+            "use a whole checkpoint, with its preprocessor_config.json"
+        )
+    if (step := videos.patch_size * videos.merge_size) != SIDE_STEP:
+        raise ModelInputError(
+            f"processor: wants pictures in steps of {SIDE_STEP} pixels, got {step}; this backbone is not supported"
+        )
+
+
+def seconds_per_grid(times_s: np.ndarray, temporal_patch_size: int) -> float:
+    """Seconds between temporal patches, from the real presentation times of the sampled frames.
+
+    Qwen2.5-VL places a temporal patch at (seconds x tokens_per_second); one number per video, so unequal spacing is
+    averaged. A single frame has no spacing and counts as one second per frame.
+    """
+    if len(times_s) < 2:
+        return float(temporal_patch_size)
+    return float((times_s[-1] - times_s[0]) / (len(times_s) - 1) * temporal_patch_size)

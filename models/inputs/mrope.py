@@ -1,0 +1,126 @@
+"""M-RoPE positions for a prefix of text, images and videos, and for claims that each restart after it.
+
+We compute positions ourselves and pass them in every call, because library releases disagree on where text resumes
+after a video (docs/positions.md). Two rules:
+
+- ``published``: text resumes one past the largest of the temporal, height and width positions. This is what
+  transformers 4.x and vLLM do, so it is how released checkpoints were trained and are served. The default.
+- ``hf5``: text resumes after max(height, width) and ignores time, as transformers 5.23's `get_rope_index` does.
+
+Temporal positions are seconds times `tokens_per_second`, truncated after the product (Qwen2.5-VL's absolute time).
+
+Shape suffixes: _T tokens, _3T the three rotary axes (time, height, width) by tokens, _N3 grids by (t, h, w).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ...core.errors import ModelInputError
+
+PositionRule = Literal["published", "hf5"]
+POSITION_RULES: tuple[PositionRule, ...] = ("published", "hf5")
+
+
+@dataclass(frozen=True)
+class VisionLayout:
+    """What positions need to know of a backbone: its placeholder tokens and how it turns pixels into tokens."""
+
+    image_token_id: int
+    video_token_id: int
+    spatial_merge_size: int
+    tokens_per_second: float
+
+    @property
+    def sees(self) -> bool:
+        """Whether the backbone has placeholders at all. One without takes the one position of text per token."""
+        return self != TEXT_LAYOUT
+
+
+# Token ids are never negative, so nothing in a prompt is a placeholder.
+TEXT_LAYOUT = VisionLayout(image_token_id=-1, video_token_id=-2, spatial_merge_size=1, tokens_per_second=0.0)
+"""Of a text backbone."""
+
+
+def mrope_positions(
+    ids_T: torch.Tensor,
+    layout: VisionLayout,
+    *,
+    image_grids_N3: torch.Tensor | None = None,
+    video_grids_N3: torch.Tensor | None = None,
+    seconds_per_grid_N: torch.Tensor | None = None,
+    rule: PositionRule = "published",
+) -> tuple[torch.Tensor, int]:
+    """Rotary positions of one sequence.
+
+    Args:
+        ids_T: (T,) token ids; every run of placeholder tokens belongs to the next image or video in order.
+        layout: the backbone's placeholders and merge sizes.
+        image_grids_N3: (images, 3) patches in time (1), height and width, before merging.
+        video_grids_N3: (videos, 3) likewise.
+        seconds_per_grid_N: (videos,) seconds between neighbouring temporal patches, from the real frame times.
+        rule: where text resumes after a video.
+
+    Returns:
+        (3, T) int64 positions, and the position the next text token takes.
+
+    Raises:
+        ModelInputError: placeholders and grids do not match, or a video has no seconds per grid.
+    """
+    if rule not in POSITION_RULES:
+        raise ModelInputError(f"positions: unknown rule, got {rule!r}; use one of {list(POSITION_RULES)}")
+    grids = {
+        layout.image_token_id: _grid_queue(image_grids_N3, None),
+        layout.video_token_id: _grid_queue(video_grids_N3, seconds_per_grid_N),
+    }
+    parts: list[torch.Tensor] = []
+    ids, start, i = ids_T.tolist(), 0, 0
+    while i < len(ids):
+        if ids[i] in grids:
+            if not grids[ids[i]]:
+                raise ModelInputError(f"positions: placeholder {ids[i]} at token {i} has no grid left; pass its pixels")
+            part, n_tokens, start = _vision_block(*grids[ids[i]].pop(0), start, layout, rule)
+            if ids[i : i + n_tokens] != [ids[i]] * n_tokens:
+                raise ModelInputError(f"positions: a grid of {n_tokens} tokens meets fewer placeholders at token {i}")
+        else:
+            n_tokens = next((j for j in range(i, len(ids)) if ids[j] in grids), len(ids)) - i
+            part = (torch.arange(n_tokens) + start).expand(3, -1)
+            start += n_tokens
+        parts.append(part)
+        i += n_tokens
+    if left := sum(len(queue) for queue in grids.values()):
+        raise ModelInputError(
+            f"positions: {left} images or videos have no placeholder tokens; render them in the prompt"
+        )
+    return torch.cat(parts, 1) if parts else torch.zeros(3, 0, dtype=torch.long), start
+
+
+def claim_positions(n_tokens: int, start: int) -> torch.Tensor:
+    """(3, n_tokens) positions of a claim that follows a prefix whose next position is `start`."""
+    return (torch.arange(n_tokens) + start).expand(3, -1)
+
+
+def _grid_queue(grids_N3: torch.Tensor | None, seconds_N: torch.Tensor | None) -> list[tuple[list[int], float | None]]:
+    grids = [] if grids_N3 is None else grids_N3.tolist()
+    seconds: list[float | None] = [None] * len(grids) if seconds_N is None else list(seconds_N.tolist())
+    if len(seconds) != len(grids):
+        raise ModelInputError(f"positions: {len(grids)} grids but {len(seconds)} seconds per grid; give one per video")
+    return list(zip(grids, seconds, strict=True))
+
+
+def _vision_block(
+    grid: list[int], seconds: float | None, start: int, layout: VisionLayout, rule: PositionRule
+) -> tuple[torch.Tensor, int, int]:
+    """Positions of one image or video, its token count, and where text resumes."""
+    t, h, w = grid[0], grid[1] // layout.spatial_merge_size, grid[2] // layout.spatial_merge_size
+    if t > 1 and seconds is None:
+        raise ModelInputError("positions: a video has no seconds per grid, got None; pass its real frame times")
+    # Float64 product first, truncation last: casting the seconds first would put all frames of a fast clip at 0.
+    time = (torch.arange(t, dtype=torch.float64) * (layout.tokens_per_second * (seconds or 0.0))).long()
+    axes = torch.meshgrid(time, torch.arange(h), torch.arange(w), indexing="ij")
+    block = torch.stack(axes).reshape(3, -1) + start
+    resume = int(block.max()) + 1 if rule == "published" else start + max(h, w)
+    return block, t * h * w, resume

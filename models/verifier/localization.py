@@ -1,0 +1,135 @@
+"""Where in a video a claim holds: windows that support it, joined to intervals.
+
+Every window is judged by itself, at the operating point or threshold asked for. Those that support the claim and
+overlap or touch make one interval, from the start of the first to the end of the last. An event need not fill the
+windows that show it, so an interval can reach over either edge by nearly one window; and events of one claim whose
+windows overlap become one interval. Measured against the edges of kitchen steps: examples/kitchen/localize.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...core.errors import ConfigError, MediaError
+from ...core.pairs import VideoSegment
+from ...data_prep.media import probe
+from ..decision.verdict import Judge, JudgedWindow, Verdict
+from ..inputs.windowing import Windowing
+
+if TYPE_CHECKING:
+    from .verifier import Verifier
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Seconds of a video in which a claim holds; `p_supported` is that of the surest of its `n_windows` windows."""
+
+    start_s: float
+    end_s: float
+    p_supported: float
+    n_windows: int
+
+
+@dataclass(frozen=True)
+class Localization:
+    """Where a claim holds.
+
+    Attributes:
+        claim: the sentence.
+        intervals: in order of time; empty where no window supports the claim, and where one failed.
+        windows: what was said of each.
+        verdict: on the whole span; failed where a window failed, and then `verdict.error` says which and why.
+    """
+
+    claim: str
+    intervals: tuple[Interval, ...]
+    windows: tuple[JudgedWindow, ...]
+    verdict: Verdict
+
+    @property
+    def error(self) -> str | None:
+        """Why there are no intervals; None where the claim was looked for everywhere."""
+        return self.verdict.error
+
+
+def localize(
+    verifier: Verifier,
+    claims: Sequence[str],
+    video: VideoSegment | str | Path,
+    *,
+    windowing: Windowing | str | None = None,
+    threshold: float | None = None,
+    operating_point: str | None = None,
+    prior: float | None = None,
+) -> list[Localization]:
+    """Where in a video each claim holds; the windows are encoded once for all claims.
+
+    Args:
+        verifier: who judges the windows.
+        claims: one sentence each.
+        video: the file, or a span of it.
+        windowing: of the windows; the verifier's own. Shorter strides find edges more exactly, and cost more.
+        threshold: a window supports a claim where p_supported is at least this; None: by the operating point.
+        operating_point, prior: as for `Verifier.score_pairs`.
+
+    Returns:
+        One localization per claim, in order.
+
+    Raises:
+        ConfigError: no windowing; neither threshold nor operating point; a threshold outside [0, 1].
+        CalibrationError: as `Verifier.score_pairs`.
+    """
+    asked = verifier if windowing is None else verifier.with_windowing(windowing)
+    if asked.windowing is None:
+        raise ConfigError('localize: this verifier has no windows of its own, got None; pass windowing="max:8:4"')
+    supports = _threshold(Judge(asked.decision, operating_point), threshold)
+    segment = _with_end(video, asked.media_root)
+    verdicts = asked.score(claims, segment, prior=prior, operating_point=operating_point)
+    return [_located(claim, segment, verdict, supports) for claim, verdict in zip(claims, verdicts, strict=True)]
+
+
+def _with_end(video: VideoSegment | str | Path, media_root: str | Path | None) -> VideoSegment:
+    """A video as a segment whose end is known; as it is where the file cannot tell: reading it will say why."""
+    segment = video if isinstance(video, VideoSegment) else VideoSegment(str(video))
+    if segment.end_s is not None or segment.absent:
+        return segment
+    try:
+        return dataclasses.replace(segment, end_s=probe(segment.path, media_root).duration_s)
+    except MediaError:
+        return segment
+
+
+def _threshold(judge: Judge, threshold: float | None) -> Callable[[Verdict], bool]:
+    """Whether a window supports a claim: by a threshold on p_supported, or by the judge's operating point."""
+    if threshold is None:
+        if judge.point is None:
+            raise ConfigError("localize: an uncalibrated verifier has no operating point, got none; pass threshold=...")
+        return lambda verdict: verdict.label == "supported"
+    if isinstance(threshold, bool) or not 0 <= threshold <= 1:
+        raise ConfigError(f"localize: threshold must be a probability, got {threshold!r}; use [0, 1]")
+    return lambda verdict: verdict.p_supported >= threshold
+
+
+def _located(claim: str, segment: VideoSegment, verdict: Verdict, supports: Callable[[Verdict], bool]) -> Localization:
+    """What a verdict says of its windows; of a video that was judged whole, that is the one window."""
+    windows = verdict.windows or (JudgedWindow(segment, verdict),)
+    intervals = () if verdict.error else joined(w for w in windows if supports(w.verdict))
+    return Localization(claim, intervals, windows, verdict)
+
+
+def joined(windows: Iterable[JudgedWindow]) -> tuple[Interval, ...]:
+    """Windows of one video, in order of time, as intervals: those that overlap or touch are one."""
+    found: list[Interval] = []
+    for window in windows:
+        start_s, end_s, p = window.segment.start_s, window.segment.end_s, window.verdict.p_supported
+        assert end_s is not None
+        if found and start_s <= found[-1].end_s:
+            last = found[-1]
+            found[-1] = Interval(last.start_s, max(last.end_s, end_s), max(last.p_supported, p), last.n_windows + 1)
+        else:
+            found.append(Interval(start_s, end_s, p, 1))
+    return tuple(found)

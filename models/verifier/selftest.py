@@ -1,0 +1,218 @@
+"""Golden inputs: a few small frames and claims stored in a verifier directory with the margins they must give.
+
+`selftest` recomputes them, which catches anything that changed the function: a package, a template, a weight, a rule;
+and compares what the margins do not show: calibration, thresholds, sampling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image as PILImage
+from safetensors.numpy import load_file, save_file
+
+from ...core.errors import DirectoryError
+from ...core.pairs import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_key, evidence_to_dict
+from ...data_prep.frames import Frames
+from ..backbones.safety import read_json
+from ..decision.calibration import CALIBRATION_FILE
+from ..decision.thresholds import Decision, read_decision
+from ..directory.format import CONFIG
+from ..inputs.encoder import Media, read_media
+from .verifier import Verifier
+
+MAX_EVIDENCES, MAX_CLAIMS, MAX_FRAMES, MAX_SIDE = 2, 4, 4, 112
+
+# Same function by another route or on another machine (design tolerances); half precision is looser by nature.
+TOLERANCE = {"float32": (1e-4, 1e-5), "bfloat16": (0.05, 0.05), "float16": (0.02, 0.02)}
+
+
+# What decides on an answer without showing in a golden margin, whose frames are already chosen and decoded.
+_SETTINGS = ("head", "labels", "max_tokens", "modalities", "position_rule", "sampling", "windowing")
+_P_TOLERANCE = 1e-6  # the same formula on the same numbers
+
+
+@dataclass(frozen=True)
+class SelfTest:
+    """Outcome of recomputing the golden margins.
+
+    Attributes:
+        n: margins recomputed.
+        max_difference, allowed: of the margin that is furthest out: its difference, and how far that may go.
+        problems: what else does not fit the golden inputs, a sentence each: calibration, thresholds, settings.
+    """
+
+    n: int
+    max_difference: float
+    allowed: float
+    problems: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """True if every margin came out within tolerance (NaN does not), and nothing else differs."""
+        return self.max_difference <= self.allowed and not self.problems
+
+
+def write_golden(folder: str | Path, verifier: Verifier, pairs: Sequence[Pair]) -> None:
+    """Store the first evidences of `pairs`, made small, with their claims' margins under `verifier`.
+
+    What the directory around `folder` already holds is taken along: probabilities by its calibration, and the settings
+    that no margin shows.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    decision = read_decision(folder.parent) if (folder.parent / CALIBRATION_FILE).is_file() else None
+    tensors: dict[str, np.ndarray] = {}
+    cases = []
+    for n, group in enumerate(_first_groups(pairs)):
+        verifier.encoder.check_readable(group[0].evidence)
+        media = _small(read_media(group[0].evidence, verifier.encoder.sampling, verifier.media_root))
+        for i, video in enumerate(media.videos):
+            tensors[f"{n}.video.{i}.frames"] = np.ascontiguousarray(video.pixels_FHWC)
+            tensors[f"{n}.video.{i}.times_s"] = np.ascontiguousarray(video.times_s)
+        for i, image in enumerate(media.images_HWC):
+            tensors[f"{n}.image.{i}"] = np.ascontiguousarray(image)
+        claims = [(p.claim, p.context) for p in group]
+        margins = verifier.score_media(claims, group[0].evidence, media)
+        case: dict[str, Any] = {
+            "evidence": [evidence_to_dict(_portable(e)) for e in group[0].evidence],
+            "claims": [{"claim": c, "context": x} for c, x in claims],
+            "margins": [float(m) for m in margins],
+        }
+        if decision is not None:
+            keys = decision.calibration.group_keys(group)
+            case |= {"keys": keys, "p_supported": _probabilities(decision, case["margins"], keys)}
+        cases.append(case)
+    if not cases:
+        raise DirectoryError("golden inputs: no pairs to take them from, got none; give a data set with readable rows")
+    if tensors:
+        save_file(tensors, folder / "media.safetensors")
+    _write(folder / "golden.json", cases)
+    if (folder.parent / CONFIG).is_file():
+        _write(folder / "settings.json", _settings(folder.parent, decision))
+
+
+def selftest(directory: str | Path, verifier: Verifier, dtype: str) -> SelfTest:
+    """Recompute the golden margins of a directory with the verifier loaded from it.
+
+    Args:
+        directory: of a verifier with golden inputs.
+        verifier: loaded from it.
+        dtype: the verifier runs in, which decides on the tolerance (`TOLERANCE`).
+
+    Raises:
+        DirectoryError: a draft, or golden inputs that do not fit together.
+    """
+    folder = Path(directory) / "golden"
+    if not (folder / "golden.json").is_file():
+        raise DirectoryError(f"{directory}: no golden inputs; a draft has none, run eval/export.py first")
+    cases = _cases(folder / "golden.json")
+    tensors = load_file(folder / "media.safetensors") if (folder / "media.safetensors").is_file() else {}
+    expected, found = [], []
+    for n, case in enumerate(cases):
+        evidence = tuple(evidence_from_dict(e, f"{folder}/golden.json") for e in case["evidence"])
+        claims = [(c["claim"], c["context"]) for c in case["claims"]]
+        expected += case["margins"]
+        found += verifier.score_media(claims, evidence, _stored_media(tensors, n)).tolist()
+    absolute, relative = TOLERANCE[dtype]
+    difference_N = np.abs(np.array(found) - np.array(expected))
+    allowed_N = absolute + relative * np.abs(np.array(expected))
+    worst = int(np.argmax(difference_N - allowed_N))  # the first NaN, if there is one
+    problems = tuple(_problems(Path(directory), cases))
+    return SelfTest(len(found), float(difference_N[worst]), float(allowed_N[worst]), problems)
+
+
+def _cases(path: Path) -> list[dict[str, Any]]:
+    """Golden cases as stored: each with as many finite margins as claims."""
+    cases = read_json(path)
+    try:
+        fit = all(len(c["margins"]) == len(c["claims"]) > 0 and np.isfinite(c["margins"]).all() for c in cases)
+    except (KeyError, TypeError) as error:
+        raise DirectoryError(f"{path}: not golden inputs, got {error!r}; export the verifier again") from error
+    if not cases or not fit:
+        raise DirectoryError(f"{path}: not a finite margin for every claim, got {len(cases)} cases; export it again")
+    return cases
+
+
+def _problems(directory: Path, cases: list[dict[str, Any]]) -> Iterator[str]:
+    """What differs from when the golden inputs were made, beyond their margins."""
+    decision = read_decision(directory) if (directory / CALIBRATION_FILE).is_file() else None
+    for case in cases:
+        stored = case.get("p_supported")  # the first releases stored none
+        if stored is None:
+            continue
+        now = None if decision is None else _probabilities(decision, case["margins"], case["keys"])
+        if now is None or not np.allclose(now, stored, rtol=0, atol=_P_TOLERANCE):
+            yield f"calibration: the golden margins gave p_supported {stored}, and now give {now}"
+            break
+    path = directory / "golden" / "settings.json"
+    recorded, now = (read_json(path) if path.is_file() else {}), _settings(directory, decision)
+    for name, value in recorded.items():
+        if now.get(name) != value:
+            yield f"{name}: golden inputs were made with {value}, the directory says {now.get(name)}"
+
+
+def _settings(directory: Path, decision: Decision | None) -> dict[str, Any]:
+    config = read_json(directory / CONFIG)
+    settings = {name: config.get(name) for name in _SETTINGS}
+    if decision is not None:
+        band = None if decision.abstain is None else dataclasses.asdict(decision.abstain)
+        settings["thresholds"] = {point.name: point.threshold for point in decision.points}
+        settings |= {"default": decision.default, "abstain": json.loads(json.dumps(band))}
+    return settings
+
+
+def _probabilities(decision: Decision, margins: list[float], keys: list[str] | None) -> list[float]:
+    return [float(p) for p in decision.calibration.predict(np.array(margins, np.float64), keys)]
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _first_groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
+    groups: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        key = evidence_key(pair.evidence)
+        if key in groups or len(groups) < MAX_EVIDENCES:
+            groups.setdefault(key, []).append(pair)
+    return [group[:MAX_CLAIMS] for group in groups.values()]
+
+
+def _portable(evidence: Evidence) -> Evidence:
+    """The evidence without its folder: golden media travel inside the directory, and no path of a machine should."""
+    if isinstance(evidence, (VideoSegment, Image)):
+        return dataclasses.replace(evidence, path=Path(evidence.path).name)
+    return evidence
+
+
+def _small(media: Media) -> Media:
+    videos = tuple(
+        Frames(np.stack([_shrink(f) for f in v.pixels_FHWC[:MAX_FRAMES]]), v.times_s[:MAX_FRAMES], v.reader)
+        for v in media.videos
+    )
+    return Media(videos, tuple(_shrink(i) for i in media.images_HWC))
+
+
+def _shrink(image_HWC: np.ndarray) -> np.ndarray:
+    height, width = image_HWC.shape[:2]
+    scale = min(1.0, MAX_SIDE / max(height, width))
+    size = (max(1, round(width * scale)), max(1, round(height * scale)))
+    return np.asarray(PILImage.fromarray(image_HWC).resize(size, PILImage.Resampling.BILINEAR))
+
+
+def _stored_media(tensors: dict[str, np.ndarray], n: int) -> Media:
+    videos: list[Frames] = []
+    while f"{n}.video.{len(videos)}.frames" in tensors:
+        key = f"{n}.video.{len(videos)}"
+        videos.append(Frames(tensors[f"{key}.frames"], tensors[f"{key}.times_s"], "golden"))
+    images: list[np.ndarray] = []
+    while f"{n}.image.{len(images)}" in tensors:
+        images.append(tensors[f"{n}.image.{len(images)}"])
+    return Media(tuple(videos), tuple(images))

@@ -1,0 +1,357 @@
+"""`Verifier`: load a verifier directory in one line, ask it claims about evidence.
+
+    v = Verifier.from_pretrained("checkpoints/kitchen-verifier")
+    v.score(["Ingredient is carrot."], VideoSegment("clip.mp4", 0.0, 2.0))
+
+A failure is never a verdict: what cannot be read comes back with NaN and a reason.
+
+From the loaded parts of a verifier directory to the arguments of `Verifier`: decision, windowing, vision cache.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...core.errors import ConfigError, ProofreelError
+from ...core.pairs import Evidence, Pair, VideoSegment
+from ...data_prep.frame_cache import FrameCache
+from ..decision.calibration import CALIBRATION_FILE
+from ..decision.thresholds import Decision, read_decision
+from ..decision.verdict import Judge, Ranked, Verdict, by_p, prior_notes, with_prior
+from ..directory.format import EvidenceKind, fingerprint
+from ..directory.load import Parts, Quantization, load_parts
+from ..engine.batching import Asking, Progress
+from ..engine.heads import Readout
+from ..engine.prefix_cache import PrefixCache
+from ..engine.scorer import PrefixScorer, Segment
+from ..engine.segments import SegmentReader
+from ..engine.vision_features import VisionFeatures
+from ..inputs.encoder import Encoder, Media
+from ..inputs.windowing import Windowing
+from .attribution import Attributed, CitedClaim, Questions, Sources
+from .compat import CrossEncoding, Entailment
+from .localization import Localization, localize
+from .long_video import Divider, check_aggregation, verdicts_in_parts, windowing_notes
+
+
+def opened(
+    parts: Parts,
+    adapter: bool,
+    media_root: str | Path | None,
+    frame_cache: FrameCache | None,
+    vision_cache: str | Path | None,
+) -> dict[str, Any]:
+    """Keyword arguments of `Verifier`; those of this function are as for `Verifier.from_pretrained`.
+
+    Raises:
+        CalibrationError: calibration or thresholds that cannot be read, or a calibration fitted on margins that this
+            verifier does not make.
+    """
+    calibrated = adapter and (parts.directory / CALIBRATION_FILE).is_file()
+    decision = read_decision(parts.directory) if calibrated else None
+    check_aggregation(decision, parts.config.windowing, parts.directory)
+    features = None
+    if vision_cache is not None:
+        parts.model.requires_grad_(False)  # a full model is loaded as one that could still be trained
+        kept_as = "float32" if parts.config.dtype == "float32" else "bfloat16"
+        features = VisionFeatures(
+            vision_cache, parts.model, parts.encoder, media_root=media_root, frame_cache=frame_cache, dtype=kept_as
+        )
+    return {
+        "model": parts.model,
+        "encoder": parts.encoder,
+        "readout": parts.readout,
+        "claims_per_row": parts.config.claims_per_row,
+        "decision": decision,
+        "media_root": media_root,
+        "fingerprint": fingerprint(parts.directory),
+        "frame_cache": frame_cache,
+        "vision_features": features,
+        "modalities": parts.config.modalities,
+        "notes": parts.notes,
+        "windowing": parts.config.windowing,
+    }
+
+
+BATCH_TOKENS = 4096
+"""Most tokens of a batch of several segments: on a CPU, a long segment gains nothing from company."""
+
+
+class Verifier:
+    """A loaded verifier. Make one with `from_pretrained`; ask it with `score` or `score_pairs`."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        encoder: Encoder,
+        readout: Readout,
+        claims_per_row: int,
+        decision: Decision | None = None,
+        media_root: str | Path | None = None,
+        fingerprint: str = "",
+        frame_cache: FrameCache | None = None,
+        *,
+        vision_features: VisionFeatures | None = None,
+        prefix_cache_gib: float = 1.0,
+        batch_tokens: int = BATCH_TOKENS,
+        modalities: Sequence[EvidenceKind] | None = None,
+        untrained_evidence: bool = False,
+        notes: Sequence[str] = (),
+        windowing: Windowing | None = None,
+    ) -> None:
+        """Parts are taken as they are; `from_pretrained` checks them. `decision=None` is an uncalibrated draft.
+
+        `modalities` are the kinds of evidence it was trained on (None: unknown): evidence of another kind is refused
+        unless `untrained_evidence`. `notes` are sentences for whoever uses its numbers. `windowing` is how long videos
+        are judged (None: whole).
+        """
+        if batch_tokens < 1:
+            raise ConfigError(f"batch_tokens: must be at least 1, got {batch_tokens}; 1 scores segments one by one")
+        self.model, self.prefixes = model.eval(), PrefixCache(prefix_cache_gib)
+        self.encoder, self.readout, self.claims_per_row = encoder, readout, claims_per_row
+        self.decision, self.media_root, self.fingerprint = decision, media_root, fingerprint
+        self.batch_tokens, self.notes = batch_tokens, tuple(notes)
+        self.modalities, self.windowing = None if modalities is None else tuple(modalities), windowing
+        asked = None if untrained_evidence else self.modalities
+        self.scorer = PrefixScorer(model, readout, encoder.layout, encoder.pad_id, self.prefixes, claims_per_row)
+        self.reader = SegmentReader(encoder, self.scorer, media_root, frame_cache, vision_features, asked)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path_or_hub_id: str | Path,
+        *,
+        device: str | torch.device | None = None,
+        dtype: str | torch.dtype | None = None,
+        quantization: Quantization = None,
+        revision: str | None = None,
+        base: str | Path | None = None,
+        media_root: str | Path | None = None,
+        adapter: bool = True,
+        frame_cache: FrameCache | None = None,
+        vision_cache: str | Path | None = None,
+        prefix_cache_gib: float = 1.0,
+        batch_tokens: int = BATCH_TOKENS,
+        untrained_evidence: bool = False,
+    ) -> Verifier:
+        """Load a verifier directory, after checking it (docs/verifier-directory.md).
+
+        Args:
+            path_or_hub_id: a folder written by export (or a draft written by training), or a hub id.
+            device: where to run; a GPU if there is one.
+            dtype: of the weights (float32, bfloat16, float16); None: as recorded. What another one changes of the
+                calibrated function is said in `notes`; so with quantization.
+            quantization: "nf4" quantises the base, False does not; None: as recorded.
+            revision: commit, tag or branch of a hub id.
+            base: where the base checkpoint lies, if not where the directory says.
+            media_root: folder that relative paths in evidence start from.
+            adapter: False leaves the trained adapter and its calibration out: the base's zero-shot verdicts.
+            frame_cache: keeps decoded frames on disk, and gives decoders a deadline.
+            vision_cache: folder that keeps what the vision tower makes of frames, in the verifier's own precision.
+            prefix_cache_gib: memory for encoded evidence, so that the next question about it is answered at once; 0
+                keeps none.
+            batch_tokens: most tokens of several segments that are padded to one batch.
+            untrained_evidence: judge kinds of evidence, too, that the verifier was not trained on.
+
+        Raises:
+            ConfigError: an argument that is out of range.
+            DirectoryError: damaged, foreign or hostile files, other packages, another base than the one trained on,
+                another tokenizer.
+        """
+        parts = load_parts(
+            path_or_hub_id,
+            revision=revision,
+            device=device,
+            dtype=dtype,
+            quantization=quantization,
+            base=base,
+            adapter=adapter,
+        )
+        return cls(
+            **opened(parts, adapter, media_root, frame_cache, vision_cache),
+            prefix_cache_gib=prefix_cache_gib,
+            batch_tokens=batch_tokens,
+            untrained_evidence=untrained_evidence,
+        )
+
+    def score(
+        self,
+        claims: Sequence[str],
+        evidence: Evidence | tuple[Evidence, ...],
+        contexts: Sequence[str | None] | None = None,
+        *,
+        prior: float | None = None,
+        operating_point: str | None = None,
+        shrink_frames: bool = False,
+    ) -> list[Verdict]:
+        """Judge K claims against one evidence, which is encoded once.
+
+        Args:
+            claims: one sentence each.
+            evidence: a segment, transcript, image or passage, or a tuple of them judged together.
+            contexts: the passage each claim was taken from, where the verifier was trained with it.
+            prior, operating_point, shrink_frames: as for `score_pairs`.
+
+        Returns:
+            One verdict per claim, in order.
+        """
+        evidence = evidence if isinstance(evidence, tuple) else (evidence,)
+        if isinstance(claims, str):
+            raise TypeError(f"claims: must be a list of sentences, got the string {claims!r}; wrap it in a list")
+        contexts = [None] * len(claims) if contexts is None else contexts
+        pairs = [
+            Pair(id=str(i), claim=c, evidence=evidence, context=x)
+            for i, (c, x) in enumerate(zip(claims, contexts, strict=True))
+        ]
+        return self._with(prior)._ask(pairs, operating_point, False, None, shrink_frames)
+
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        progress: Progress = None,
+        *,
+        prior: float | None = None,
+        operating_point: str | None = None,
+        shrink_frames: bool = False,
+    ) -> list[Verdict]:
+        """Judge any mix of pairs; rows that share evidence are answered in one pass. Order is kept.
+
+        Args:
+            pairs: labels are not looked at. Modality, role or origin are, where the calibration was corrected by them.
+            progress: True for a bar on stderr, or a function called with the number of claims done since the last call.
+            prior: the share of supported claims where the answers are used; corrects p_supported (see `with_prior`).
+            operating_point: name of the threshold that labels; the shipped default.
+            shrink_frames: where memory runs out even for one claim, judge the evidence on fewer frames; the verdict's
+                note says so. Otherwise such a claim fails.
+
+        Raises:
+            CalibrationError: a prior or operating point that this verifier cannot be asked for.
+        """
+        return self._with(prior)._ask(pairs, operating_point, True, progress, shrink_frames)
+
+    def rank(
+        self,
+        claim: str,
+        evidences: Sequence[Evidence | tuple[Evidence, ...]],
+        *,
+        context: str | None = None,
+        top_k: int | None = None,
+        progress: Progress = None,
+        prior: float | None = None,
+        operating_point: str | None = None,
+    ) -> list[Ranked]:
+        """Evidences by how probably each supports the claim; failures last, with their reasons.
+
+        Args:
+            claim: one sentence.
+            evidences: each judged by itself.
+            context: as for `score`.
+            top_k: how many to give back; all.
+            progress, prior, operating_point: as for `score_pairs`.
+        """
+        tuples = [e if isinstance(e, tuple) else (e,) for e in evidences]
+        pairs = [Pair(id=str(i), claim=claim, evidence=e, context=context) for i, e in enumerate(tuples)]
+        verdicts = self._with(prior)._ask(pairs, operating_point, False, progress)
+        ranked = [Ranked(i, e, v) for i, (e, v) in enumerate(zip(evidences, verdicts, strict=True))]
+        return sorted(ranked, key=lambda r: by_p(r.verdict))[:top_k]
+
+    def attribute(self, claim: str, citations: Any, sources: Sources, **options: Any) -> Attributed:
+        """Whether what a claim cites supports it, together and each alone; see `CitedClaim` and `attribute_many`."""
+        return self.attribute_many([CitedClaim(claim, citations, sources)], **options)[0]
+
+    def attribute_many(
+        self,
+        claims: Sequence[CitedClaim],
+        progress: Progress = None,
+        *,
+        prior: float | None = None,
+        operating_point: str | None = None,
+    ) -> list[Attributed]:
+        """Attribution of each claim, in order; evidence that they share is encoded once. Options: see `score_pairs`."""
+        questions = Questions(claims, self.reader)
+        return questions.answered(self._with(prior)._ask(questions.pairs, operating_point, False, progress))
+
+    def localize(self, claim: str, video: VideoSegment | str | Path, **options: Any) -> Localization:
+        """The intervals of a video in which a claim holds; options, and many claims: `models.localization.localize`."""
+        return localize(self, [claim], video, **options)[0]
+
+    def supports(self, evidence: Evidence | tuple[Evidence, ...]) -> bool:
+        """Whether this verifier may be asked about evidence of these kinds; no file is opened."""
+        try:
+            self.reader.check_asked(evidence if isinstance(evidence, tuple) else (evidence,))
+        except ProofreelError:
+            return False
+        return True
+
+    def with_prior(self, prior: float | None) -> Verifier:
+        """The same verifier for a place where another share of claims is supported; None goes back to the fit's.
+
+        Weights, caches and lock are shared. Holds where only that share differs (see `Calibration.with_prior`).
+        Thresholds stay where they are, on the corrected probability. `notes` records the prior.
+
+        Raises:
+            CalibrationError: an uncalibrated draft, or a share outside (0, 1).
+        """
+        other = copy.copy(self)
+        other.decision = with_prior(self.decision, prior)
+        other.notes = prior_notes(self.notes, other.decision.calibration)
+        return other
+
+    def with_windowing(self, windowing: Windowing | str | None) -> Verifier:
+        """The same verifier with long videos judged in windows, such as "max:8:4" (see `Windowing`); None: whole.
+
+        `notes` say so where the calibration was fitted on margins made otherwise. `ConfigError`: no such windowing.
+        """
+        other = copy.copy(self)
+        other.windowing = Windowing.parse(windowing) if isinstance(windowing, str) else windowing
+        other.notes = windowing_notes(self.notes, self.decision, other.windowing)
+        return other
+
+    def as_entailment(self, threshold: float | str | None = None, **policy: Any) -> Entailment:
+        """This verifier as the judge that MiRAGE's and MuRGAt's code call; `policy` is what `Entailment` takes."""
+        return Entailment(self, threshold, **policy)
+
+    def as_cross_encoder(self) -> CrossEncoding:
+        """This verifier with the methods of a sentence-transformers CrossEncoder; see `CrossEncoding`."""
+        return CrossEncoding(self)
+
+    def predict(self, pairs: Any, show_progress_bar: bool = False) -> Any:
+        """P(supported) of (claim, evidence) tuples as one array, NaN for failures; see `CrossEncoding.predict`."""
+        return CrossEncoding(self).predict(pairs, show_progress_bar=show_progress_bar)
+
+    def score_media(
+        self, claims: Iterable[tuple[str, str | None]], evidence: tuple[Evidence, ...], media: Media
+    ) -> np.ndarray:
+        """(K,) float32 margins of (claim, context) pairs on already decoded media; raises instead of returning NaN."""
+        encoded = self.encoder.evidence(evidence, media)
+        ids = tuple(self.encoder.claim_ids(claim, context) for claim, context in claims)
+        self.encoder.check_length(encoded, ids)
+        return self.scorer.score([Segment(encoded, ids)])[0]
+
+    def verdict(self, margin: float, operating_point: str | None = None) -> Verdict:
+        """Calibrate a margin, apply an operating point (the default one) and the abstain band."""
+        return Judge(self.decision, operating_point).verdict(margin)
+
+    def _with(self, prior: float | None) -> Verifier:
+        return self if prior is None else self.with_prior(prior)
+
+    def _ask(
+        self,
+        pairs: Sequence[Pair],
+        operating_point: str | None,
+        keyed: bool,
+        progress: Progress = None,
+        shrink_frames: bool = False,
+    ) -> list[Verdict]:
+        self.scorer.check()
+        asking = Asking(self.scorer, self.reader, self.batch_tokens, shrink_frames)
+        judge = Judge(self.decision, operating_point)
+        if self.windowing is None:
+            return asking.verdicts(pairs, judge, keyed, progress)
+        return verdicts_in_parts(pairs, Divider(self.windowing, self.reader), asking, judge, keyed, progress)

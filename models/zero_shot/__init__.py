@@ -1,0 +1,1 @@
+"""Judges that were never trained to verify: behind an endpoint, or a checkpoint on this machine."""
