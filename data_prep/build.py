@@ -17,9 +17,9 @@ from pathlib import Path
 
 from proofreel.core.config import load_config
 from proofreel.core.errors import ProofreelError
-from proofreel.data_prep.assemble import build
-from proofreel.data_prep.build_config import BuildConfig
-from proofreel.data_prep.manifest import summary
+from proofreel.data_prep.pipeline.config import BuildConfig
+from proofreel.data_prep.pipeline.pipeline import build
+from proofreel.data_prep.pipeline.write import summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from proofreel.core.errors import ProofreelError
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.export_rows import FORMATS, dataset_info
-from proofreel.data_prep.exports import export_split
+from proofreel.data_prep.exports.rows import FORMATS, dataset_info
+from proofreel.data_prep.exports.write import export_split
 
 
 def main(argv: Sequence[str] | None = None) -> int:

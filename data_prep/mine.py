@@ -19,7 +19,7 @@ from pathlib import Path
 
 from proofreel.core.config import load_config
 from proofreel.core.errors import ProofreelError
-from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set, mining_summary
+from proofreel.data_prep.pipeline.mine import MineConfig, mine_data_set, mining_summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
 
     from proofreel.core.errors import ProofreelError
-    from proofreel.data_prep.dataset import read_split
+    from proofreel.data_prep.dataset.shards import read_split
     from proofreel.eval.scoring.score import hide_evidence
 
     try:
@@ -115,7 +115,7 @@ def _check(args: argparse.Namespace) -> None:
 
 def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | None], adapter: bool = True) -> None:
     """Score the pairs, and each control, into a file of its own, all of them by one model."""
-    from proofreel.data_prep.dataset import sha256_of
+    from proofreel.data_prep.dataset.shards import sha256_of
     from proofreel.eval.scoring.distributed import Share, score_in_bulk
     from proofreel.eval.scoring.score import mismatch_evidence, question_of
 
@@ -145,7 +145,7 @@ def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | 
 
 def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
     """The verifier on this process's own device; without its adapter, the base it stands on."""
-    from proofreel.data_prep.dataset import train_shards
+    from proofreel.data_prep.dataset.shards import train_shards
     from proofreel.eval.scoring.distributed import own_device
     from proofreel.models.directory.format import trained_on
     from proofreel.models.verifier.verifier import Verifier
@@ -193,7 +193,7 @@ def _zero_shot(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _frame_cache(args: argparse.Namespace) -> Any:
-    from proofreel.data_prep.frame_cache import FrameCache
+    from proofreel.data_prep.media.frame_cache import FrameCache
 
     return FrameCache(args.frame_cache) if args.frame_cache else None
 

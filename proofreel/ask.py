@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 def _evidence(args: argparse.Namespace) -> tuple[Evidence, ...]:
     from proofreel.core.errors import ConfigError, MediaError
     from proofreel.core.pairs import Image, Passage, VideoSegment
-    from proofreel.data_prep.transcripts import read_cues, transcript_of
+    from proofreel.data_prep.importers.transcripts import read_cues, transcript_of
 
     found: list[Evidence] = [VideoSegment(args.video, args.start, args.end)] if args.video else []
     found += [Image(path) for path in args.image]

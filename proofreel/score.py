@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from proofreel.data_prep.claim_files import ClaimFile
+    from proofreel.data_prep.exports.claim_files import ClaimFile
 
 SHOWN = 20  # bad rows and failures that are printed; all are in files
 FORMATS = ["pairs", "rows", "chat", "murgat", "mirage"]
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _claims(args: argparse.Namespace) -> ClaimFile:
     from proofreel.core.errors import MediaError, RowError
-    from proofreel.data_prep.claim_files import format_of, read_claims
+    from proofreel.data_prep.exports.claim_files import format_of, read_claims
 
     if args.media is not None and not args.media.is_dir():
         raise MediaError(f"{args.media}: no such folder, got nothing under --media; check the path")
@@ -152,7 +152,7 @@ def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
 
 def _opened(args: argparse.Namespace) -> Any:
     """The verifier or cascade, on this process's own device."""
-    from proofreel.data_prep.frame_cache import FrameCache
+    from proofreel.data_prep.media.frame_cache import FrameCache
     from proofreel.eval.scoring.distributed import own_device
     from proofreel.models.backbones.hub import find_verifier
     from proofreel.models.cascade.cascade import Cascade

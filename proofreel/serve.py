@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from proofreel.server.settings import Settings, limits
+from proofreel.server.limits import Settings, limits
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
     from proofreel.core.errors import ProofreelError
-    from proofreel.server.running import cache_folder, load, run
+    from proofreel.server.run import cache_folder, load, run
 
     try:
         settings = Settings(args.token or os.environ.get("PROOFREEL_TOKEN"), **{n: getattr(args, n) for n in limits()})

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from proofreel.data_prep.language.language_model import LanguageModel, LanguageModelConfig
+from proofreel.data_prep.language.client import LanguageModel, LanguageModelConfig
 
 Behaviour = Callable[[BaseHTTPRequestHandler], None]
 HELLO = [{"role": "user", "content": "hello"}]

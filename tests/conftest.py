@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from proofreel.data_prep.frames import FrameSampling
+    from proofreel.data_prep.media.frames import FrameSampling
     from proofreel.models.inputs.encoder import Media
 
 # Two busy thread pools on two cores run many times slower than one thread each; nothing may reach for a network.
@@ -50,7 +50,7 @@ def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def small_sampling() -> "FrameSampling":
     """Few, small frames: what tests of the network look at."""
-    from proofreel.data_prep.frames import FrameSampling
+    from proofreel.data_prep.media.frames import FrameSampling
 
     return FrameSampling(fps=2.0, min_frames=4, max_frames=8, min_pixels=56 * 56, max_pixels=84 * 84)
 
@@ -60,7 +60,7 @@ def make_media() -> "Callable[..., Media]":
     """Decoded media without a file: seeded noise, sizes and times as asked."""
     import numpy as np
 
-    from proofreel.data_prep.frames import Frames
+    from proofreel.data_prep.media.frames import Frames
     from proofreel.models.inputs.encoder import Media
 
     def make(*n_frames: int, seed: int = 0, side: int = 84, step_s: float = 0.5, images: int = 0) -> Media:

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from proofreel.server import decoding
+from proofreel.server import media
 
 HANGS = "hangs.mp4"
 
@@ -17,4 +17,4 @@ def prepare_or_hang(library: Any, evidence: Any) -> None:
             with (Path(library.cache) / "hung.txt").open("a") as notes:
                 notes.write("x")
             time.sleep(600)
-    decoding.prepare(library, evidence)
+    media.prepare(library, evidence)

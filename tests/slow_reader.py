@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from proofreel.data_prep.frames import Frames, read_frames
+from proofreel.data_prep.media.frames import Frames, read_frames
 
 HANGS = "1.mp4"
 

@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 
 from proofreel.core.errors import ConfigError, ProofreelError, RowError
 from proofreel.core.pairs import Pair, VideoSegment, evidence_key, problems_of
-from proofreel.data_prep.altered.altered_by_model import INSTRUCTIONS, KINDS, altered_by_model
-from proofreel.data_prep.altered.altered_rules import violations
-from proofreel.data_prep.altered.phrases import conceptual_value, segment_facts
-from proofreel.data_prep.altered.vocabulary import Vocabulary
-from proofreel.data_prep.altered.word_groups import read_word_groups
+from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
 from proofreel.data_prep.language.answers import Completion, LanguageModelError, Message
-from proofreel.data_prep.negatives import normal_claim
-from proofreel.data_prep.records import Row
+from proofreel.data_prep.negatives.altered_claims import violations
+from proofreel.data_prep.negatives.model_proposals import INSTRUCTIONS, KINDS, altered_by_model
+from proofreel.data_prep.negatives.phrases import conceptual_value, segment_facts
+from proofreel.data_prep.negatives.swapped import normal_claim
+from proofreel.data_prep.negatives.vocabulary import Vocabulary, read_word_groups
 
 GROUPS = read_word_groups()
 EVIDENCE = (VideoSegment("pan.mp4", 0.0, 4.0),)

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proofreel.core.pairs import Pair, VideoSegment, evidence_key, problems_of
-from proofreel.data_prep.altered import vocabulary as vocabulary_module
-from proofreel.data_prep.altered.altered_claims import altered_claims
-from proofreel.data_prep.altered.altered_rules import Truths, violations
-from proofreel.data_prep.altered.phrases import (
+from proofreel.data_prep.importers.base import Row
+from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
+from proofreel.data_prep.negatives import vocabulary as vocabulary_module
+from proofreel.data_prep.negatives.altered_claims import Truths, altered_claims, violations
+from proofreel.data_prep.negatives.phrases import (
     Phrase,
     conceptual_value,
     contextual_phrase,
@@ -20,11 +21,8 @@ from proofreel.data_prep.altered.phrases import (
     phrase_of,
     segment_facts,
 )
-from proofreel.data_prep.altered.vocabulary import Vocabulary
-from proofreel.data_prep.altered.word_groups import read_word_groups
-from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
-from proofreel.data_prep.negatives import normal_claim
-from proofreel.data_prep.records import Row
+from proofreel.data_prep.negatives.swapped import normal_claim
+from proofreel.data_prep.negatives.vocabulary import Vocabulary, read_word_groups
 
 GROUPS = read_word_groups()
 NOTHING = Vocabulary.collect([], GROUPS)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from proofreel.core.config import from_mapping
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Evidence, Image, Pair, Passage, Transcript, VideoSegment, problems_of
-from proofreel.data_prep.altered.altered_evidence import ORIGINS, AlteredEvidenceConfig, altered_evidence
-from proofreel.data_prep.altered.known_evidence import Known
-from proofreel.data_prep.negatives import normal_claim
+from proofreel.data_prep.negatives.altered_evidence import ORIGINS, AlteredEvidenceConfig, altered_evidence
+from proofreel.data_prep.negatives.evidence_index import Known
+from proofreel.data_prep.negatives.swapped import normal_claim
 
 ONE_OF_EACH = AlteredEvidenceConfig(**dict.fromkeys(ORIGINS, 1))
 EPSILON_S = 1e-5

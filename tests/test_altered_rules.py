@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.altered.altered_rules import Truths, violations
-from proofreel.data_prep.altered.phrases import SegmentFacts
-from proofreel.data_prep.altered.vocabulary import Vocabulary
-from proofreel.data_prep.altered.word_groups import read_word_groups
+from proofreel.data_prep.negatives.altered_claims import Truths, violations
+from proofreel.data_prep.negatives.phrases import SegmentFacts
+from proofreel.data_prep.negatives.vocabulary import Vocabulary, read_word_groups
 
 NOTHING = Vocabulary.collect([], read_word_groups())
 

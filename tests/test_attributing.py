@@ -14,7 +14,7 @@ from examples.kitchen.filming import film, plan_long
 from examples.kitchen.sampling import FPS
 from proofreel.core.citations import Citation
 from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment
-from proofreel.data_prep.transcripts import Cue
+from proofreel.data_prep.importers.transcripts import Cue
 from proofreel.eval.metrics.ranking import roc_auc
 from proofreel.eval.scores.murgat import attribution_of, cited_fact
 from proofreel.models.decision.verdict import Verdict, failed

@@ -11,9 +11,9 @@ import PIL.Image
 import pytest
 
 from proofreel.core.errors import RowError
-from proofreel.data_prep.assemble import build
-from proofreel.data_prep.build_config import BuildConfig, SourceConfig, SplitsConfig
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
+from proofreel.data_prep.pipeline.config import BuildConfig, SourceConfig, SplitsConfig
+from proofreel.data_prep.pipeline.pipeline import build
 
 BAD_LINE = 3
 
@@ -180,7 +180,7 @@ def test_a_truncated_csv_names_the_line_and_keeps_what_came_before(shared_data, 
 def test_files_outside_the_root_may_be_allowed(config, folder):
     import dataclasses
 
-    from proofreel.data_prep.build_config import ProbingConfig
+    from proofreel.data_prep.pipeline.config import ProbingConfig
 
     settings = config(lines(json.dumps(row("x", path="link.mp4")).encode()))
     build(dataclasses.replace(settings, probing=ProbingConfig(outside_root="allow")))

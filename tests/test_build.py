@@ -16,12 +16,12 @@ import pytest
 from proofreel.core.config import load_config
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Image, Pair, VideoSegment
-from proofreel.data_prep.assemble import build
 from proofreel.data_prep.build import main
-from proofreel.data_prep.build_config import BuildConfig, LeaksConfig, NegativesConfig, SourceConfig, SplitsConfig
-from proofreel.data_prep.dataset import read_manifest, read_split, shard_name, write_pairs
-from proofreel.data_prep.manifest import summary
-from proofreel.data_prep.negatives import swapped_negatives
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, shard_name, write_pairs
+from proofreel.data_prep.negatives.swapped import swapped_negatives
+from proofreel.data_prep.pipeline.config import BuildConfig, LeaksConfig, NegativesConfig, SourceConfig, SplitsConfig
+from proofreel.data_prep.pipeline.pipeline import build
+from proofreel.data_prep.pipeline.write import summary
 
 ROOT = Path(__file__).resolve().parent.parent
 TRAIN_ONLY = SplitsConfig(1.0, 0.0, 0.0, 0.0)

@@ -10,10 +10,10 @@ from chat_server import chat, running_server, send
 
 from proofreel.core.config import load_config
 from proofreel.core.errors import ConfigError
-from proofreel.data_prep.assemble import build
-from proofreel.data_prep.build_config import BuildConfig, ByModelConfig, NegativesConfig, SourceConfig, SplitsConfig
-from proofreel.data_prep.dataset import read_manifest, read_split
-from proofreel.data_prep.language.language_model import LanguageModelConfig
+from proofreel.data_prep.dataset.shards import read_manifest, read_split
+from proofreel.data_prep.language.client import LanguageModelConfig
+from proofreel.data_prep.pipeline.config import BuildConfig, ByModelConfig, NegativesConfig, SourceConfig, SplitsConfig
+from proofreel.data_prep.pipeline.pipeline import build
 
 ROOT = Path(__file__).resolve().parent.parent
 PLAIN = NegativesConfig(swapped_per_claim=0)
@@ -175,7 +175,9 @@ def test_a_model_that_refuses_service_loses_nothing_that_was_done(shared_data, t
             build(settings)
         server.plan = []
         read = []
-        monkeypatch.setattr("proofreel.data_prep.sources.check_contents", lambda rows: read.append(rows) or (rows, []))
+        monkeypatch.setattr(
+            "proofreel.data_prep.pipeline.sources.check_contents", lambda rows: read.append(rows) or (rows, [])
+        )
         manifest = build(settings)
     assert read == []  # the rows were still there
     assert manifest["counts"]["all"]["rows"] == 270

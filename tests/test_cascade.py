@@ -17,7 +17,7 @@ from sklearn.metrics import roc_auc_score
 import proofreel
 from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError, RowError
 from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment
-from proofreel.data_prep.frames import FrameSampling
+from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.eval.calibration.fit import fit_calibration
 from proofreel.eval.cascades.costs import Costs, costs_of
 from proofreel.eval.cascades.fit import fit_cascade, score_stages

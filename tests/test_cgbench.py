@@ -10,8 +10,8 @@ import pytest
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import VideoSegment, problems_of
 from proofreel.core.spans import overlap_s
+from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.cgbench import Options, read
-from proofreel.data_prep.records import Rejected, Row
 
 QUESTION = {
     "qid": 7,

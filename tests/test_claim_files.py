@@ -1,4 +1,4 @@
-"""data_prep/claim_files.py and chat_rows.py: every row of every format is a pair or a reason with file and line."""
+"""Claim files and chat rows: every row of every format is a pair or a reason with file and line."""
 
 import dataclasses
 import json
@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.chat_rows import pair_of_chat
-from proofreel.data_prep.claim_files import FORMATS, format_of, read_claims
-from proofreel.data_prep.dataset import write_pairs
-from proofreel.data_prep.export_rows import media_columns, text_columns
+from proofreel.data_prep.dataset.shards import write_pairs
+from proofreel.data_prep.exports.chat import pair_of_chat
+from proofreel.data_prep.exports.claim_files import FORMATS, format_of, read_claims
+from proofreel.data_prep.exports.rows import media_columns, text_columns
 
 VIDEO = VideoSegment("a.mp4")
 

@@ -13,7 +13,7 @@ import pytest
 from chat_server import HELLO, Server, chat, model_of, running_server, send
 
 from proofreel.data_prep.language.answers import Completion, LanguageModelError, map_ordered
-from proofreel.data_prep.language.completions_cache import CompletionsCache, ReplayError, request_key
+from proofreel.data_prep.language.cache import CompletionsCache, ReplayError, request_key
 
 
 @pytest.fixture

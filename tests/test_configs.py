@@ -10,8 +10,8 @@ from trl import get_peft_config, get_quantization_config
 from proofreel.core.config import load_config
 from proofreel.core.errors import ConfigError
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.build_config import BuildConfig
-from proofreel.data_prep.mined_dataset import MineConfig
+from proofreel.data_prep.pipeline.config import BuildConfig
+from proofreel.data_prep.pipeline.mine import MineConfig
 from proofreel.models.inputs.mrope import POSITION_RULES
 from proofreel.models.zero_shot.config import ZeroShotConfig
 from proofreel.train.arguments import parse, parse_distill

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
-from proofreel.data_prep.assemble import build
-from proofreel.data_prep.build_config import BuildConfig, SourceConfig, SplitsConfig
-from proofreel.data_prep.dataset import read_manifest, read_pairs, read_split, sha256_of, shard_name, write_pairs
+from proofreel.data_prep.dataset.shards import read_manifest, read_pairs, read_split, sha256_of, shard_name, write_pairs
+from proofreel.data_prep.pipeline.config import BuildConfig, SourceConfig, SplitsConfig
+from proofreel.data_prep.pipeline.pipeline import build
 
 SUFFIXES = ["parquet", "jsonl"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

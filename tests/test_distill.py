@@ -17,8 +17,8 @@ from transformers import TrainingArguments
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Passage
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
-from proofreel.data_prep.frames import FrameSampling
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, sha256_of
+from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.eval import calibrate, export, predict, teach
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
@@ -30,10 +30,10 @@ from proofreel.models.inputs.encoder import Encoder
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import recipe
 from proofreel.train.arguments import parse, parse_distill
+from proofreel.train.dataset import Collator, GroupDataset
 from proofreel.train.distill import main
-from proofreel.train.distillation import Distillation, DistillingObjective
-from proofreel.train.groups import Collator, GroupDataset
-from proofreel.train.objective import Objective, balanced_weights
+from proofreel.train.distillation_loss import Distillation, DistillingObjective
+from proofreel.train.loss import Objective, balanced_weights
 
 SHORT = SGD | {"max_steps": 2}
 OBJECTIVES = {

@@ -13,9 +13,9 @@ from proofreel.core.errors import ConfigError, RowError
 from proofreel.models.decision.calibration import sigmoid
 from proofreel.models.engine.heads import THREE_LABELS, margin
 from proofreel.models.engine.packing import IGNORED
-from proofreel.train.distillation import Distillation, DistillingObjective
-from proofreel.train.groups import target
-from proofreel.train.objective import Objective
+from proofreel.train.dataset import target
+from proofreel.train.distillation_loss import Distillation, DistillingObjective
+from proofreel.train.loss import Objective
 
 TEMPERATURES = [0.5, 1.0, 2.0, 7.0]
 LISTWISE: dict[str, Any] = {"alpha": 0.5, "listwise_weight": 0.7, "temperature": 2.0}

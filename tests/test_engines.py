@@ -22,11 +22,11 @@ from safetensors.torch import load_file
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Image, Passage
-from proofreel.data_prep.dataset import read_split, sha256_of, shard_name, write_pairs
+from proofreel.data_prep.dataset.shards import read_split, sha256_of, shard_name, write_pairs
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.train.arguments import parse
-from proofreel.train.engines import check_engine
-from proofreel.train.lengths import group_pairs
+from proofreel.train.batching import group_pairs
+from proofreel.train.faults import check_engine
 from proofreel.train.recipe import run
 
 # Losses, gradient norms and adapters of one process and of two: float32, summed in another order.

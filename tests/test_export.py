@@ -12,7 +12,7 @@ from random_drafts import random_draft
 from safetensors.torch import load_file
 
 from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError, RowError
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval import calibrate, predict, report
 from proofreel.eval.export import main
 from proofreel.eval.publishing.export import Evaluation, export

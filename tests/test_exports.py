@@ -19,12 +19,12 @@ from proofreel.core.errors import ConfigError, MediaError, RowError
 from proofreel.core.pairs import Evidence, Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.convert import main
-from proofreel.data_prep.cutting import cut_segment, cut_segments, frames_in
-from proofreel.data_prep.dataset import SCHEMA_VERSION, write_shards
-from proofreel.data_prep.export_rows import FORMATS, Format, dataset_info
-from proofreel.data_prep.exports import export_split
-from proofreel.data_prep.media import packet_index, probe
-from proofreel.data_prep.readers import read_with_decord, read_with_pyav
+from proofreel.data_prep.dataset.shards import SCHEMA_VERSION, write_shards
+from proofreel.data_prep.exports.cut import cut_segment, cut_segments, frames_in
+from proofreel.data_prep.exports.rows import FORMATS, Format, dataset_info
+from proofreel.data_prep.exports.write import export_split
+from proofreel.data_prep.media.frames import read_with_decord, read_with_pyav
+from proofreel.data_prep.media.probe import packet_index, probe
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAT: tuple[Format, ...] = ("llama-factory", "ms-swift", "qwen")

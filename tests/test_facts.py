@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from proofreel.core.pairs import Transcript, VideoSegment
+from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
-from proofreel.data_prep.records import Rejected, Row
 
 ANNOTATION = {
     "video": "pan.mp4",

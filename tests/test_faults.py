@@ -18,9 +18,9 @@ from transformers import Trainer, TrainingArguments
 from proofreel.core.errors import MediaError
 from proofreel.core.pairs import Image, Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.frames import FrameSampling
-from proofreel.data_prep.guarded import GuardedReader, _Child
+from proofreel.data_prep.dataset.shards import read_split
+from proofreel.data_prep.media.frames import FrameSampling
+from proofreel.data_prep.media.sandbox import GuardedReader, _Child
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
 from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import IGNORED
@@ -28,8 +28,8 @@ from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Encoder
 from proofreel.train import recipe
 from proofreel.train.arguments import parse
+from proofreel.train.dataset import IDLE, Collator, GroupDataset
 from proofreel.train.faults import DeadlineReader, FileStamps, FirstGradients, RunError, blank
-from proofreel.train.groups import IDLE, Collator, GroupDataset
 from proofreel.train.recipe import run
 from proofreel.train.trainer import VerdictTrainer
 
@@ -194,7 +194,7 @@ class KillsItsWorker(GroupDataset):
 @pytest.mark.parametrize("bad_rows", ["stop", "skip"])
 def test_a_loader_worker_that_dies_is_blamed_on_the_row_it_read(train, clips, monkeypatch, bad_rows):
     dataset, paths = clips
-    monkeypatch.setattr("proofreel.train.feeding.GroupDataset", KillsItsWorker)
+    monkeypatch.setattr("proofreel.train.recipe.GroupDataset", KillsItsWorker)
     common = {"num_train_epochs": 2, "max_steps": -1, "per_device_train_batch_size": 1, "dataloader_num_workers": 2}
     if bad_rows == "stop":
         with pytest.raises(RunError, match="a loader worker died while it read this") as caught:

@@ -21,9 +21,9 @@ from numbered_clips import encode, encode_layout
 from proofreel.core.errors import ConfigError, MediaError
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.storage import STALE_S, DamagedEntryError, EntryStore
-from proofreel.data_prep import frame_cache
-from proofreel.data_prep.frame_cache import FrameCache, frames_key, pack_frames, unpack_frames
-from proofreel.data_prep.frames import Frames, FrameSampling, read_frames
+from proofreel.data_prep.media import frame_cache
+from proofreel.data_prep.media.frame_cache import FrameCache, frames_key, pack_frames, unpack_frames
+from proofreel.data_prep.media.frames import Frames, FrameSampling, read_frames
 
 SMALL = FrameSampling(min_pixels=84 * 84, max_pixels=84 * 84)
 SPANS = [VideoSegment("clip.mp4", 0.5 * i, 0.5 * i + 1.0) for i in range(7)]
@@ -309,10 +309,10 @@ def test_four_processes_share_a_cache(media: Path, tmp_path: Path, max_gib: floa
 WRITER = """
 import os, signal, sys
 from pathlib import Path
-from proofreel.data_prep import entry_store
+from proofreel.core import storage
 from proofreel.core.storage import EntryStore
 if sys.argv[2] == "before the rename":
-    entry_store._rename = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
+    storage._rename = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 elif sys.argv[2] == "half written":
     def half(path, content):
         with open(path, "wb") as file:
@@ -371,7 +371,7 @@ def test_a_cache_travels_to_data_loader_workers(media: Path, tmp_path: Path) -> 
 def test_the_key_is_stable() -> None:
     """Entries written by one process must be found by the next: no hash seeds, no order of dicts."""
     code = (
-        "from proofreel.data_prep.frame_cache import *\n"
+        "from proofreel.data_prep.media.frame_cache import *\n"
         "print(frames_key('c', VideoSegment('x', 1, 2.5), FrameSampling(fps=3)))"
     )
     said = {
@@ -403,10 +403,10 @@ def test_data_loader_workers_fill_the_cache_and_the_second_epoch_decodes_nothing
     from torch.utils.data import DataLoader
 
     from proofreel.core.prompt import Prompt
-    from proofreel.data_prep.dataset import read_split
+    from proofreel.data_prep.dataset.shards import read_split
     from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
     from proofreel.models.inputs.encoder import Encoder
-    from proofreel.train.groups import GroupDataset
+    from proofreel.train.dataset import GroupDataset
 
     encoder = Encoder(
         load_processor(tiny_base), vision_layout(load_backbone(tiny_base).config), Prompt(), small_sampling

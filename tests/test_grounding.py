@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from proofreel.core.pairs import problems_of
-from proofreel.data_prep.importers.grounding import COLUMNS, merge_judgments, read_judgments, video_name
-from proofreel.data_prep.records import Rejected, Row, read_csv_records
+from proofreel.data_prep.importers.base import Rejected, Row, read_csv_records
+from proofreel.data_prep.importers.mirage_grounding import COLUMNS, merge_judgments, read_judgments, video_name
 
 HEADER = [
     "WorkerId",

@@ -16,9 +16,9 @@ from numbered_clips import encode
 
 from proofreel.core.errors import ConfigError, MediaError
 from proofreel.core.pairs import VideoSegment
-from proofreel.data_prep.frames import FrameSampling, read_frames
-from proofreel.data_prep.guarded import GuardedReader, run_guarded
-from proofreel.data_prep.media import open_video
+from proofreel.data_prep.media.frames import FrameSampling, read_frames
+from proofreel.data_prep.media.probe import open_video
+from proofreel.data_prep.media.sandbox import GuardedReader, run_guarded
 
 SAMPLING = FrameSampling(min_pixels=84 * 84, max_pixels=84 * 84)
 
@@ -165,7 +165,7 @@ def test_a_daemonic_process_reads_with_a_child_of_its_own(clip: Path, method: An
 
 ORPHAN = """
 import sys
-from proofreel.data_prep.guarded import run_guarded
+from proofreel.data_prep.media.sandbox import run_guarded
 from test_guarded import act
 for outcome in run_guarded(act, ["pid", "sleep"], workers=1, timeout_s=600):
     print(outcome.value, flush=True)

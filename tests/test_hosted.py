@@ -23,7 +23,7 @@ from PIL import Image as PILImage
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.frames import FrameSampling, fit_pixels, read_frames, read_image
+from proofreel.data_prep.media.frames import FrameSampling, fit_pixels, read_frames, read_image
 from proofreel.eval.scoring.distributed import Share, score_in_bulk
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import score_to

@@ -10,9 +10,9 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import VideoSegment, problems_of
-from proofreel.data_prep.frames import FrameSampling, read_frames
+from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.facts import read_facts
-from proofreel.data_prep.records import Row
+from proofreel.data_prep.media.frames import FrameSampling, read_frames
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the examples are not installed
 

@@ -32,7 +32,7 @@ from examples.kitchen.tower import teach_tower
 from examples.kitchen.vocabulary import ROLES, VALUES, all_facts, caption, concept, conceptual, is_held_out
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.frames import read_frames
+from proofreel.data_prep.media.frames import read_frames
 from proofreel.models.backbones.base import load_backbone, vision_layout
 from proofreel.models.backbones.tiny import save_tiny_model
 from proofreel.models.engine.packing import IGNORED

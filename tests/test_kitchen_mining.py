@@ -12,9 +12,9 @@ from examples.kitchen.filming import SPLITS, plan_clips, plan_long
 from examples.kitchen.mining import CANDIDATES, pooled, seen
 from examples.kitchen.mining_table import HARD, judge, table
 from proofreel.core.pairs import VideoSegment, evidence_key
+from proofreel.data_prep.importers.base import Rejected
 from proofreel.data_prep.importers.facts import read_facts
-from proofreel.data_prep.negatives import normal_claim
-from proofreel.data_prep.records import Rejected
+from proofreel.data_prep.negatives.swapped import normal_claim
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
 
 

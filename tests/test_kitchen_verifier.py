@@ -32,7 +32,7 @@ def test_the_readmes_first_example_runs_as_printed():
 def fresh_pairs(tmp_path_factory):
     """Claims about held-out combinations in clips of a seed nobody trained or calibrated on."""
     from proofreel.data_prep import build
-    from proofreel.data_prep.dataset import read_split
+    from proofreel.data_prep.dataset.shards import read_split
 
     out = tmp_path_factory.mktemp("fresh")
     sizes = ["--clips", "30", "20", "20", "40", "--long", "0", "0", "0", "0"]

@@ -13,7 +13,7 @@ from chat_server import HELLO, Behaviour, Server, chat, drip, hang_up, model_of,
 from proofreel.core.config import load_config
 from proofreel.core.errors import ConfigError
 from proofreel.data_prep.language.answers import AnswerError, Completion, LanguageModelError, word_logprobs
-from proofreel.data_prep.language.language_model import LanguageModelConfig
+from proofreel.data_prep.language.client import LanguageModelConfig
 
 KEY = "sk-very-secret-0123456789"
 

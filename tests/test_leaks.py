@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Pair, Passage, Split, VideoSegment
-from proofreel.data_prep.assemble import build
-from proofreel.data_prep.build_config import BuildConfig, LeaksConfig, SourceConfig, SplitsConfig
-from proofreel.data_prep.dataset import read_manifest, read_split, write_pairs
-from proofreel.data_prep.leaks import Ties, loose_claim, torn
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, write_pairs
+from proofreel.data_prep.pipeline.config import BuildConfig, LeaksConfig, SourceConfig, SplitsConfig
+from proofreel.data_prep.pipeline.leakage import Ties, loose_claim, torn
+from proofreel.data_prep.pipeline.pipeline import build
 
 LONG = "the committee announced on friday that the bridge will stay closed"
 EVEN = SplitsConfig(0.25, 0.25, 0.25, 0.25)

@@ -12,12 +12,12 @@ import pytest
 from proofreel.core.config import load_config
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Image, Pair, VideoSegment, evidence_key
-from proofreel.data_prep.assemble import build
-from proofreel.data_prep.build_config import BuildConfig
-from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of, write_pairs
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, sha256_of, write_pairs
 from proofreel.data_prep.mine import main
-from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
-from proofreel.data_prep.mining import MiningConfig
+from proofreel.data_prep.negatives.hard_mining import MiningConfig
+from proofreel.data_prep.pipeline.config import BuildConfig
+from proofreel.data_prep.pipeline.mine import MineConfig, mine_data_set
+from proofreel.data_prep.pipeline.pipeline import build
 from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Pair, VideoSegment, evidence_key
-from proofreel.data_prep.mining import DRAWN_FROM, MiningConfig, mine
-from proofreel.data_prep.predicted import Score, read_scores
+from proofreel.data_prep.negatives.hard_mining import DRAWN_FROM, MiningConfig, mine
+from proofreel.data_prep.negatives.scores import Score, read_scores
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
 
 TRUSTED = ("annotated", "negative_annotated")

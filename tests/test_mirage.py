@@ -9,9 +9,9 @@ import pytest
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import problems_of
-from proofreel.data_prep.importers.grounding import read_judgments
+from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.mirage import Options, read
-from proofreel.data_prep.records import Rejected, Row
+from proofreel.data_prep.importers.mirage_grounding import read_judgments
 
 TICKS = {"audio": False, "video": True, "ocr": False}
 

@@ -7,9 +7,8 @@ import pytest
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Label, Pair, Passage, problems_of
-from proofreel.data_prep.importers.mirage_annotators import COPY_MIN_CLAIMS, MODES, merge_annotators
-from proofreel.data_prep.importers.mirage_judgments import Options, read
-from proofreel.data_prep.records import Row
+from proofreel.data_prep.importers.base import Row
+from proofreel.data_prep.importers.mirage_judgments import COPY_MIN_CLAIMS, MODES, Options, merge_annotators, read
 
 YES: Label = "supported"
 NO: Label = "not_enough"

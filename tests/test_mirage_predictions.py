@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from proofreel.core.pairs import VideoSegment, problems_of
+from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.mirage_predictions import Options, read
-from proofreel.data_prep.records import Rejected, Row
 
 COUNTS = {"qwen3_llm_only": 259, "qwen_72b_cag": 316, "qwen_72b_rag": 389}
 

@@ -8,9 +8,9 @@ import pytest
 
 from proofreel.core.errors import ConfigError
 from proofreel.data_prep.importers import mirage
-from proofreel.data_prep.importers.grounding import video_name
+from proofreel.data_prep.importers.base import Rejected, Row
+from proofreel.data_prep.importers.mirage_grounding import video_name
 from proofreel.data_prep.importers.mirage_raw import Options, read
-from proofreel.data_prep.records import Rejected, Row
 
 F, T = False, True
 

@@ -10,7 +10,7 @@ from huggingface_hub import ModelCard
 from huggingface_hub.repocard_data import eval_results_to_model_index
 
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.frames import FrameSampling
+from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.metrics.definitions import definition
 from proofreel.eval.publishing.model_card import (

@@ -8,8 +8,8 @@ import pytest
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, Transcript, VideoSegment, problems_of
+from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.murgat import Options, read
-from proofreel.data_prep.records import Rejected, Row
 
 SCORED = {
     "video": "dev_Physics_1",

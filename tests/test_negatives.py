@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proofreel.core.pairs import Pair, VideoSegment, evidence_key
+from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.facts import read_facts
-from proofreel.data_prep.negatives import balanced_pairs, normal_claim, swapped_negatives
-from proofreel.data_prep.records import Row
+from proofreel.data_prep.negatives.swapped import balanced_pairs, normal_claim, swapped_negatives
 
 CLIPS_CONFIG = Path(__file__).parent / "data" / "clips_build.yaml"
 

@@ -14,8 +14,8 @@ from proofreel.core.pairs import Pair, Passage
 from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, margin
 from proofreel.models.engine.packing import IGNORED
 from proofreel.train.arguments import VerdictArguments
-from proofreel.train.feeding import make_objective
-from proofreel.train.objective import Objective, balanced_weights, class_of
+from proofreel.train.loss import Objective, balanced_weights, class_of
+from proofreel.train.recipe import make_objective
 
 LABELS = {2: TWO_LABELS, 3: THREE_LABELS}
 WEIGHTS = {2: (2.0, 0.5), 3: (2.0, 0.5, 1.25)}

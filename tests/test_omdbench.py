@@ -9,9 +9,8 @@ import pytest
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment, problems_of
-from proofreel.data_prep.importers.omdbench import CHANNELS, CONDITIONS, Options, read, supported_option
-from proofreel.data_prep.importers.omdbench_layout import Question
-from proofreel.data_prep.records import Rejected, Row
+from proofreel.data_prep.importers.base import Rejected, Row
+from proofreel.data_prep.importers.omdbench import CHANNELS, CONDITIONS, Options, Question, read, supported_option
 
 FILM = {
     "question": "The animal shown appears in which film?",

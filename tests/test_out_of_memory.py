@@ -19,7 +19,7 @@ from numbered_clips import encode
 
 from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.frames import FrameSampling
+from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
 from proofreel.models.engine.batching import HALVED
 from proofreel.models.engine.heads import NextToken

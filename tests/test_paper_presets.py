@@ -17,11 +17,11 @@ from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep import build as build_entry
 from proofreel.data_prep import mine as mine_entry
-from proofreel.data_prep.build_config import BuildConfig
-from proofreel.data_prep.dataset import read_manifest, read_split
-from proofreel.data_prep.mined_dataset import MineConfig
-from proofreel.data_prep.mining import mine
-from proofreel.data_prep.predicted import Score
+from proofreel.data_prep.dataset.shards import read_manifest, read_split
+from proofreel.data_prep.negatives.hard_mining import mine
+from proofreel.data_prep.negatives.scores import Score
+from proofreel.data_prep.pipeline.config import BuildConfig
+from proofreel.data_prep.pipeline.mine import MineConfig
 from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.calibration.fitted_rows import write_fitted_rows
 from proofreel.eval.publishing.export import Evaluation, export

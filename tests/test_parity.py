@@ -10,7 +10,7 @@ from conftest import sft_arguments
 from safetensors.torch import load_file, save_file
 
 from proofreel.core.errors import ConfigError, DirectoryError
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.models.directory.format import read_directory, write_manifest
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import nli, recipe, sft

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proofreel.core.pairs import Pair, Passage
-from proofreel.data_prep.altered.phrases import (
+from proofreel.data_prep.importers.base import Row
+from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
+from proofreel.data_prep.negatives.phrases import (
     Phrase,
     Relation,
     claim_of,
@@ -17,8 +19,6 @@ from proofreel.data_prep.altered.phrases import (
     phrase_of,
     segment_facts,
 )
-from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
-from proofreel.data_prep.records import Row
 
 PATTERNS = [
     ("chop carrot", Phrase("chop", "carrot")),

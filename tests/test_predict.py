@@ -13,7 +13,7 @@ from training_runs import with_rows
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import LABELS, Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval import calibrate, export, predict
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import hide_evidence, mismatch_evidence, question_of

@@ -10,9 +10,17 @@ import pytest
 from numbered_clips import FPS, HEIGHT, N_FRAMES, WIDTH, encode, encode_layout
 from PIL import Image
 
-from proofreel.data_prep import probing
-from proofreel.data_prep.media import MediaInfo
-from proofreel.data_prep.probing import ImageInfo, MediaFile, look_at, media_rows, media_table, outside_root, probe_all
+from proofreel.data_prep.media import survey
+from proofreel.data_prep.media.probe import MediaInfo
+from proofreel.data_prep.media.survey import (
+    ImageInfo,
+    MediaFile,
+    look_at,
+    media_rows,
+    media_table,
+    outside_root,
+    probe_all,
+)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +86,7 @@ def test_nothing_to_probe_starts_nothing(folder: Path) -> None:
 def test_a_file_that_hangs_its_reader_is_one_message_among_others(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probing, "look_at", open_without_looking)
+    monkeypatch.setattr(survey, "look_at", open_without_looking)
     found = probe_all(["pipe.mp4", "good.mp4"], folder, workers=2, timeout_s=3)
     assert str(found["pipe.mp4"]).startswith(f"{folder / 'pipe.mp4'}: reader hung for 3 s")
     assert isinstance(found["good.mp4"], MediaFile)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proofreel.data_prep.records import Record, Rejected, read_json_members
+from proofreel.data_prep.importers.base import Record, Rejected, read_json_members
 
 
 def members(tmp_path, text, *under):

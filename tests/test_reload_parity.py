@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from random_drafts import ATTENTION, HEADS, random_draft
 
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.calibration.fitted_rows import write_fitted_rows
 from proofreel.eval.publishing.export import Evaluation, Merge, export
@@ -39,7 +39,7 @@ CASES = [
 SCORE = """
 import json, sys
 from proofreel import Verifier
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 pairs, out = read_split(sys.argv[1], "test"), {}
 for directory in sys.argv[3:]:
     verdicts = Verifier.from_pretrained(directory, device="cpu").score_pairs(pairs)

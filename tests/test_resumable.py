@@ -211,7 +211,7 @@ import torch
 torch.set_num_threads(1)
 from pathlib import Path
 from test_resumable import PAIRS, decision, maker, run
-from proofreel.data_prep.frames import FrameSampling
+from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.eval.scoring import score as resumable
 
 sampling = FrameSampling(fps=2.0, min_frames=4, max_frames=8, min_pixels=56 * 56, max_pixels=84 * 84)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from proofreel.core.errors import ConfigError
-from proofreel.data_prep import assemble
-from proofreel.data_prep.altered.word_groups import SHIPPED
-from proofreel.data_prep.assemble import build
-from proofreel.data_prep.build_config import BuildConfig, NegativesConfig, SourceConfig
-from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
-from proofreel.data_prep.spool import Spool
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, sha256_of
+from proofreel.data_prep.negatives.vocabulary import SHIPPED
+from proofreel.data_prep.pipeline import pipeline
+from proofreel.data_prep.pipeline.config import BuildConfig, NegativesConfig, SourceConfig
+from proofreel.data_prep.pipeline.pipeline import build
+from proofreel.data_prep.pipeline.spool import Spool
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -70,9 +70,9 @@ def cut_off(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 4, 8, 12])
 def test_cut_off_at_any_commit_the_next_run_gives_the_same_bytes(config, tmp_path, monkeypatch, after):
-    monkeypatch.setattr("proofreel.data_prep.sources._BATCH", 300)
-    monkeypatch.setattr("proofreel.data_prep.making._COMMIT_EVERY", 150)
-    monkeypatch.setattr("proofreel.data_prep.altering._COMMIT_EVERY", 150)
+    monkeypatch.setattr("proofreel.data_prep.pipeline.sources._BATCH", 300)
+    monkeypatch.setattr("proofreel.data_prep.pipeline.negatives._COMMIT_EVERY", 150)
+    monkeypatch.setattr("proofreel.data_prep.pipeline.negatives._COMMIT_EVERY", 150)
     whole = build(dataclasses.replace(config, output=str(tmp_path / "whole")))
     with monkeypatch.context() as patch:
         cut_off(patch, after)
@@ -95,7 +95,9 @@ def test_what_is_done_is_not_done_again(config, monkeypatch):
         with pytest.raises(Cut):
             build(config)
     read = []
-    monkeypatch.setattr("proofreel.data_prep.sources.check_contents", lambda rows: read.append(rows) or (rows, []))
+    monkeypatch.setattr(
+        "proofreel.data_prep.pipeline.sources.check_contents", lambda rows: read.append(rows) or (rows, [])
+    )
     build(config)
     assert read == []
 
@@ -142,7 +144,7 @@ def test_two_builds_of_one_output_do_not_mix(config):
         with pytest.raises(ConfigError, match="another build is writing it"):
             build(config)
     build(config)
-    assert read_manifest(config.output)["schema_version"] == assemble.SCHEMA_VERSION
+    assert read_manifest(config.output)["schema_version"] == pipeline.SCHEMA_VERSION
 
 
 def test_a_damaged_working_file_is_begun_anew(config):
@@ -162,9 +164,9 @@ def test_changed_word_groups_begin_anew_and_are_in_the_manifest(config, tmp_path
             build(config)
     words.write_text(words.read_text(encoding="utf-8") + "\n# seen again\n", encoding="utf-8")
     read = []
-    check = assemble.import_sources
+    check = pipeline.import_sources
     monkeypatch.setattr(
-        assemble, "import_sources", lambda spool, *rest: read.append(spool._last) or check(spool, *rest)
+        pipeline, "import_sources", lambda spool, *rest: read.append(spool._last) or check(spool, *rest)
     )
     manifest = build(config)
     assert read == [0]

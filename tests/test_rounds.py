@@ -18,14 +18,13 @@ from training_runs import adapter, with_rows
 from proofreel.cli import COMMANDS
 from proofreel.core.config import from_mapping, load_config
 from proofreel.core.errors import ConfigError, RowError
-from proofreel.data_prep.dataset import MANIFEST, read_manifest, read_split, sha256_of, write_pairs
-from proofreel.data_prep.mining import MiningConfig
-from proofreel.data_prep.negatives import swapped_negatives
+from proofreel.data_prep.dataset.shards import MANIFEST, read_manifest, read_split, sha256_of, write_pairs
+from proofreel.data_prep.negatives.hard_mining import MiningConfig
+from proofreel.data_prep.negatives.swapped import swapped_negatives
 from proofreel.eval.scoring.predictions import read_predictions
-from proofreel.train.mining_rounds import StageError, run_rounds
-from proofreel.train.round_stages import round_folder, stages_of, write_mine_config
 from proofreel.train.rounds import main
 from proofreel.train.rounds_config import RoundsConfig, as_options, as_words, flat
+from proofreel.train.rounds_loop import StageError, round_folder, run_rounds, stages_of, write_mine_config
 
 TRUSTED = ["annotated", "swapped_evidence"]
 
@@ -81,7 +80,7 @@ def test_the_kitchens_config_loads_and_its_command_is_known(monkeypatch):
 
 
 def test_the_library_imports_no_torch():
-    code = "import sys, proofreel.train.mining_rounds; sys.exit('torch' in sys.modules)"
+    code = "import sys, proofreel.train.rounds_loop; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

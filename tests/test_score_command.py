@@ -19,7 +19,7 @@ from numbered_clips import encode
 from proofreel import cli, score
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment, evidence_key
-from proofreel.data_prep.dataset import write_pairs
+from proofreel.data_prep.dataset.shards import write_pairs
 from proofreel.eval.scoring import distributed
 from proofreel.eval.scoring.distributed import Share, blocks_of, score_in_bulk
 from proofreel.eval.scoring.predictions import read_predictions
@@ -233,7 +233,7 @@ def test_help_is_listed_and_loads_no_torch():
 
 
 def test_a_cascade_and_chat_rows_are_scored_by_the_same_command(folder, tmp_path):
-    from proofreel.data_prep.export_rows import media_columns, text_columns
+    from proofreel.data_prep.exports.rows import media_columns, text_columns
     from proofreel.models.cascade.cascade import Cascade
     from proofreel.models.cascade.plan import Band, Plan, View
     from proofreel.models.decision.calibration import IDENTITY, Calibration

@@ -11,8 +11,8 @@ import pytest
 from conftest import sft_arguments
 
 from proofreel.data_prep import build
-from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.negatives import normal_claim
+from proofreel.data_prep.dataset.shards import read_split
+from proofreel.data_prep.negatives.swapped import normal_claim
 from proofreel.eval.metrics.ranking import roc_auc
 from proofreel.eval.scoring.score import mismatch_evidence, predict
 from proofreel.models.verifier.verifier import Verifier

@@ -13,7 +13,7 @@ from serving import CLAIMS, SAMPLE, VERIFIER, media_root, serving, until
 
 from proofreel.client import Client, ServerRefusedError
 from proofreel.core.pairs import Passage, Transcript, VideoSegment
-from proofreel.data_prep.transcripts import Cue
+from proofreel.data_prep.importers.transcripts import Cue
 from proofreel.models.verifier.attribution import Sources
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.server.chat import word_logprobs

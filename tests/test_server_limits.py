@@ -17,10 +17,9 @@ from serving import CLAIMS, VERIFIER, media_root, raw, serving, until
 from proofreel.client import Client, ServerLostError, ServerRefusedError
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Passage, VideoSegment
-from proofreel.server import batching
+from proofreel.server import queue
+from proofreel.server.limits import RefusedError, Settings
 from proofreel.server.media_root import MediaRoot
-from proofreel.server.refusals import RefusedError
-from proofreel.server.settings import Settings
 
 LIMITS = {"max_claims": 16, "max_body": 200_000, "max_span_s": 5.0, "body_s": 1.0, "max_evidence": 4, "queue": 64}
 
@@ -235,7 +234,7 @@ def test_a_page_of_another_origin_cannot_ask_without_saying_json(server):
 
 
 def test_a_video_that_hangs_its_decoder_fails_alone_and_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(batching, "prepare", prepare_or_hang)
+    monkeypatch.setattr(queue, "prepare", prepare_or_hang)
     with (
         serving(media_root(tmp_path / "media"), tmp_path / "cache", decode_s=2.0) as server,
         Client(server.url) as client,

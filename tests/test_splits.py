@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import SPLITS, Split
-from proofreel.data_prep.splits import assign_splits
+from proofreel.data_prep.dataset.splits import assign_splits
 
 SHARES: dict[Split, float] = {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1}
 SIZES = st.dictionaries(st.text(min_size=1, max_size=4), st.integers(1, 30), min_size=4, max_size=25)

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proofreel.core.errors import RowError
-from proofreel.data_prep.language.answers import LanguageModelError
-from proofreel.data_prep.language.statement_writer import read_with_statements
-from proofreel.data_prep.statements import (
+from proofreel.data_prep.importers.qa_statements import (
     distinct_options,
     option_number,
     plain_options,
@@ -18,6 +16,8 @@ from proofreel.data_prep.statements import (
     statement,
     statements,
 )
+from proofreel.data_prep.language.answers import LanguageModelError
+from proofreel.data_prep.language.rewrite import read_with_statements
 
 ASKED = [("What colour is it?", "red"), ("What colour is it?", "blue")]
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.altered.stems import stem, words_of
+from proofreel.data_prep.negatives.phrases import stem, words_of
 
 FORMS = [
     "chop chops chopped chopping",

@@ -9,8 +9,8 @@ import pytest
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment, problems_of
+from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.table import Options, read
-from proofreel.data_prep.records import Rejected, Row
 
 ROW = {"claim": "A dog barks.", "label": "supported", "video": "dog.mp4"}
 VIDEO = Options(video="video")

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from proofreel.data_prep.records import Record, Rejected
-from proofreel.data_prep.tables import Table, cell, missing_columns, tables
+from proofreel.data_prep.importers.base import Record, Rejected
+from proofreel.data_prep.importers.tabular_files import Table, cell, missing_columns, tables
 
 ROWS = [{"text": f"t{i}", "n": str(i), "more": "x"} for i in range(3000)]
 

@@ -21,8 +21,8 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from proofreel.cli import COMMANDS
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import VideoSegment, evidence_key
-from proofreel.data_prep.dataset import sha256_of
-from proofreel.data_prep.predicted import read_scores
+from proofreel.data_prep.dataset.shards import sha256_of
+from proofreel.data_prep.negatives.scores import read_scores
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.report import main as report
 from proofreel.eval.reports.compare import read_contender

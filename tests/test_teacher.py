@@ -11,14 +11,14 @@ from training_runs import with_rows
 
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset import read_manifest, read_split, sha256_of
-from proofreel.data_prep.mined_dataset import MineConfig, mine_data_set
-from proofreel.data_prep.mining import MiningConfig
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, sha256_of
+from proofreel.data_prep.negatives.hard_mining import MiningConfig
+from proofreel.data_prep.pipeline.mine import MineConfig, mine_data_set
 from proofreel.eval.scoring.predictions import write_predictions
 from proofreel.eval.teachers.ensemble import P_LEAST
 from proofreel.models.decision.calibration import sigmoid
 from proofreel.train.arguments import DistillArguments, VerdictArguments
-from proofreel.train.distillation import Distillation
+from proofreel.train.distillation_loss import Distillation
 from proofreel.train.teacher import join_teacher
 
 CLAIM = Prompt().claim

@@ -23,7 +23,7 @@ from transformers import AutoTokenizer, BitsAndBytesConfig, Qwen2ForCausalLM
 from proofreel.core.errors import DirectoryError, ModelInputError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset import read_manifest, read_split, write_shards
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, write_shards
 from proofreel.models.backbones.base import (
     ARCHITECTURES,
     UNQUANTISED_MODULES,

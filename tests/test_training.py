@@ -14,8 +14,8 @@ from transformers import TrainingArguments
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.frames import FrameSampling
+from proofreel.data_prep.dataset.shards import read_split
+from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
 from proofreel.models.directory.format import read_directory
 from proofreel.models.engine.forward import verdict_logits
@@ -24,8 +24,8 @@ from proofreel.models.engine.packing import IGNORED
 from proofreel.models.inputs.encoder import Encoder
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.train.arguments import parse
-from proofreel.train.groups import Collator, GroupDataset, target
-from proofreel.train.lengths import RowLength, TokenCounts, batches_of, group_pairs
+from proofreel.train.batching import RowLength, TokenCounts, batches_of, group_pairs
+from proofreel.train.dataset import Collator, GroupDataset, target
 from proofreel.train.recipe import run
 from proofreel.train.sft import main
 from proofreel.train.trainer import VerdictTrainer

@@ -18,9 +18,10 @@ from transformers import EvalPrediction, TrainingArguments
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, Passage
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.models.engine.packing import IGNORED
 from proofreel.train.arguments import parse
+from proofreel.train.batching import group_pairs
 from proofreel.train.checkpoints import (
     COMPLETE,
     checkpoint_to_resume,
@@ -29,11 +30,10 @@ from proofreel.train.checkpoints import (
     remove_unfinished,
     seal_checkpoint,
 )
-from proofreel.train.groups import IDLE
-from proofreel.train.lengths import group_pairs
+from proofreel.train.dataset import IDLE
+from proofreel.train.epochs import EpochOrder
 from proofreel.train.recipe import run
-from proofreel.train.streaming import EpochOrder
-from proofreel.train.validation import verdict_metrics
+from proofreel.train.trainer import verdict_metrics
 
 # Dropout, accumulation, an uneven epoch, evaluation and a log that checkpoints do not divide: all that resuming may
 # get wrong. Three epochs of three steps.

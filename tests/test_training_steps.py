@@ -17,7 +17,7 @@ from conftest import ROOT, sft_arguments
 from many_runs import one_run
 from training_runs import adapter, all_groups, clip_of, losses, metrics, own_clips, with_rows
 
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 
 SGD = {"max_grad_norm": 0, "optim": "sgd", "learning_rate": 0.1, "lr_scheduler_type": "constant", "claims_per_row": 4}
 ALL = {"focal_gamma": 1.5, "label_smoothing_factor": 0.1, "paired_weight": 0.5}

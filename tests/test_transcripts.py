@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from proofreel.core.errors import MediaError
 from proofreel.core.pairs import Transcript
-from proofreel.data_prep.transcripts import Cue, Transcripts, read_cues, read_cues_by_video, transcript_of
+from proofreel.data_prep.importers.transcripts import Cue, Transcripts, read_cues, read_cues_by_video, transcript_of
 
 
 def read(tmp_path, text: str | bytes, name: str = "a.srt") -> list[Cue]:

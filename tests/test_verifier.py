@@ -12,7 +12,7 @@ import pytest
 
 from proofreel.core.errors import DirectoryError
 from proofreel.core.pairs import Passage, VideoSegment
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.models.directory.format import check_manifest, read_directory, write_directory, write_manifest
 from proofreel.models.verifier.verifier import Verifier
 
@@ -43,7 +43,8 @@ def test_margins_in_a_new_process_equal_those_before_export_bit_for_bit(
     for directory in (trained_run / "draft", published):
         out = tmp_path / f"{directory.name}.json"
         code = (
-            "import sys, json; from proofreel import Verifier; from proofreel.data_prep.dataset import read_split\n"
+            "import sys, json; from proofreel import Verifier\n"
+            "from proofreel.data_prep.dataset.shards import read_split\n"
             "pairs = read_split(sys.argv[2], 'test')\n"
             "found = [v.margin for v in Verifier.from_pretrained(sys.argv[1], device='cpu').score_pairs(pairs)]\n"
             "open(sys.argv[3], 'w').write(json.dumps(found))"

@@ -8,8 +8,8 @@ import pytest
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import VideoSegment, problems_of
+from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.videommmu import FOLDERS, TRACKS, Options, read
-from proofreel.data_prep.records import Rejected, Row
 
 QUESTION = {
     "id": "dev_Art_Theory_3",

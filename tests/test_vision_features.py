@@ -21,8 +21,8 @@ from proofreel.core.errors import ConfigError, MediaError, ModelInputError
 from proofreel.core.pairs import Image, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.core.storage import DamagedEntryError, EntryStore
-from proofreel.data_prep.frame_cache import FrameCache
-from proofreel.data_prep.frames import FrameSampling
+from proofreel.data_prep.media.frame_cache import FrameCache
+from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
 from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.engine import vision_features
@@ -354,7 +354,7 @@ def test_real_clips_give_the_margins_of_fresh_frames_bit_for_bit(tmp_path, model
 KILLED = """
 import os, signal, sys
 from proofreel.core import storage
-from proofreel.data_prep.frames import FrameSampling
+from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.core.pairs import VideoSegment
 from proofreel.models.engine import vision_features
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout

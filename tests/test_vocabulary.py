@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proofreel.core.pairs import Pair, Passage
-from proofreel.data_prep.altered.vocabulary import Table, Vocabulary, balanced_weights
-from proofreel.data_prep.altered.word_groups import SHIPPED, read_word_groups
+from proofreel.data_prep.negatives.vocabulary import SHIPPED, Table, Vocabulary, balanced_weights, read_word_groups
 
 GROUPS = read_word_groups(SHIPPED)
 

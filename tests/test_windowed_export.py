@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.models.directory.format import read_directory, write_manifest
 from proofreel.models.inputs.windowing import Windowing

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proofreel.core.errors import ConfigError
-from proofreel.data_prep.altered.word_groups import SHIPPED, WordGroups, family, read_word_groups
+from proofreel.data_prep.negatives.vocabulary import SHIPPED, WordGroups, family, read_word_groups
 
 
 @pytest.fixture(scope="module")

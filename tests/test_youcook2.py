@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from proofreel.core.pairs import VideoSegment, problems_of
+from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.youcook2 import Options, read
-from proofreel.data_prep.records import Rejected, Row
 
 SEGMENT = {"segment": [90, 102], "id": 0, "sentence": "spread  margarine on bread "}
 VIDEO = {"duration": 241.62, "subset": "training", "recipe_type": "113", "annotations": [SEGMENT], "video_url": "x"}

@@ -11,10 +11,10 @@ from trl import ModelConfig, TrlParser
 
 from ..core.errors import ConfigError
 from ..core.prompt import Prompt
-from ..data_prep.frames import FrameSampling
+from ..data_prep.media.frames import FrameSampling
 from ..models.backbones.lora import PARTS
 from ..models.inputs.mrope import POSITION_RULES
-from .distillation import Distillation
+from .distillation_loss import Distillation
 
 _PROMPT, _SAMPLING, _DISTILLATION = Prompt(), FrameSampling(), Distillation()
 LORA_PARTS = tuple(PARTS)

@@ -20,8 +20,8 @@ from transformers import TrainingArguments
 
 from ..core.errors import ConfigError
 from ..core.pairs import Pair
+from .dataset import target
 from .faults import RunError
-from .groups import target
 
 COMPLETE = "complete.json"
 _NAME = re.compile(r"checkpoint-(\d+)")

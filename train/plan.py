@@ -17,8 +17,7 @@ from ..models.backbones.shapes import meta_model
 from ..models.directory.adapters import check_places
 from ..models.engine.heads import Head, NextToken, Readout
 from .arguments import VerdictArguments
-from .feeding import make_batches
-from .lengths import TokenCounts, group_pairs
+from .batching import TokenCounts, group_pairs, make_batches
 from .memory import estimate_run
 
 VISION_MARKS = 2  # tokens around the visual ones of a video or image

@@ -1,10 +1,18 @@
-"""One training run, top to bottom: check, load, train, and leave a draft verifier behind."""
+"""One training run, top to bottom: check, load, train, and leave a draft verifier behind.
+
+Write what a run trained as a draft verifier: complete but for calibration, thresholds and golden inputs.
+
+What a run is fed with: its data sets, which rows share a batch and in which order, its loss and its caches.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import sys
+import tempfile
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -14,9 +22,10 @@ from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
 from ..core.errors import ConfigError, MediaError, RowError
-from ..core.pairs import Pair, evidence_kinds
-from ..data_prep.dataset import read_split, train_shards
-from ..data_prep.manifest import git_revision
+from ..core.pairs import Label, Pair, evidence_kinds
+from ..data_prep.dataset.shards import read_split, train_shards
+from ..data_prep.media.frame_cache import FrameCache
+from ..data_prep.pipeline.write import git_revision
 from ..eval.scoring.score import hide_evidence
 from ..models.backbones.base import (
     load_backbone,
@@ -28,22 +37,131 @@ from ..models.backbones.base import (
 )
 from ..models.backbones.lora import attach_lora, trainable_summary
 from ..models.directory.adapters import check_start, start_from
-from ..models.directory.format import BaseModel, VerifierConfig, requirements_of
+from ..models.directory.format import CONFIG, BaseModel, VerifierConfig, relative_base, requirements_of, write_directory
 from ..models.engine.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
+from ..models.engine.vision_features import VisionFeatures
 from ..models.inputs.chat_text import LabelWords
 from ..models.inputs.encoder import Encoder
 from .arguments import DistillArguments, VerdictArguments, torch_dtype
+from .batching import TokenCounts, make_batches
 from .checkpoints import choose_best
-from .distillation import Distillation, DistillingObjective
-from .draft import save_draft
-from .engines import check_engine, even_tower_calls
-from .feeding import make_batches, make_datasets, make_objective, make_vision_cache
-from .groups import BatchedRows, Collator, check_rows
-from .lengths import TokenCounts
+from .dataset import BatchedRows, Collator, GroupDataset, check_rows
+from .distillation_loss import Distillation, DistillingObjective
+from .faults import DeadlineReader, check_engine, even_tower_calls
+from .loss import Objective, balanced_weights
 from .plan import plan_of, trainable_line
-from .run_record import begun_from, start_run
+from .run_directory import begun_from, start_run
 from .teacher import Taught, join_teacher
 from .trainer import VerdictTrainer
+
+_WEIGHT_FILES = (
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "config.json",
+    "generation_config.json",
+    "adapter_config.json",
+)
+
+
+def save_draft(trainer: VerdictTrainer, encoder: Encoder, config: VerifierConfig) -> Path:
+    """Gather the trained weights from all ranks and write `<output_dir>/draft` on the first one.
+
+    Returns:
+        The directory; every process returns the same path, after it exists.
+    """
+    out = Path(trainer.args.output_dir or "")
+    with tempfile.TemporaryDirectory(dir=out, prefix=".weights-") as gathered:
+        trainer.save_model(gathered)  # collective under ZeRO-3 and FSDP: every rank takes part
+        if trainer.is_world_process_zero():
+            if (out / "draft").exists():  # a resumed run that had finished before
+                shutil.rmtree(out / "draft")
+            write_directory(out / "draft", lambda folder: _fill(folder, out / "draft", Path(gathered), encoder, config))
+    trainer.accelerator.wait_for_everyone()
+    return out / "draft"
+
+
+def _fill(folder: Path, final: Path, gathered: Path, encoder: Encoder, config: VerifierConfig) -> None:
+    base = dataclasses.replace(config.base, path=relative_base(config.base.path, final))
+    weights = folder / ("adapter" if config.weights == "adapter" else "model")
+    weights.mkdir()
+    # The Trainer also leaves a pickle of its arguments there: only named kinds of file are taken over.
+    for pattern in _WEIGHT_FILES:
+        for file in gathered.glob(pattern):
+            shutil.copy2(file, weights / file.name)
+    if config.weights == "adapter":
+        path = weights / "adapter_config.json"
+        values = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": base.path}
+        path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    encoder.processor.save_pretrained(folder / "processor")
+    (folder / CONFIG).write_text(dataclasses.replace(config, base=base).to_json(), encoding="utf-8")
+
+
+def make_datasets(
+    pairs: dict[str, list[Pair]],
+    labels: Sequence[Label],
+    encoder: Encoder,
+    counts: TokenCounts,
+    features: VisionFeatures | None,
+    arguments: VerdictArguments,
+    distillation: Distillation | None = None,
+) -> dict[str, GroupDataset]:
+    """One data set of packed rows for each split."""
+    return {
+        split: GroupDataset(
+            rows,
+            encoder,
+            arguments.claims_per_row,
+            arguments.cache_gib * 2**30,
+            _frame_cache(arguments),
+            features=features,
+            labels=labels,
+            tokens_per_row=arguments.tokens_per_row,
+            counts=counts,
+            distillation=distillation,
+        )
+        for split, rows in pairs.items()
+    }
+
+
+def make_vision_cache(arguments: VerdictArguments, model: torch.nn.Module, encoder: Encoder) -> VisionFeatures | None:
+    """The features of the frozen tower, kept in the precision of its weights; None if the run has no such cache."""
+    if arguments.vision_cache is None:
+        return None
+    exact = next(model.parameters()).dtype == torch.float32
+    return VisionFeatures(
+        arguments.vision_cache,
+        model,
+        encoder,
+        frame_cache=_frame_cache(arguments),
+        dtype="float32" if exact else "bfloat16",
+    )
+
+
+def make_objective(
+    arguments: VerdictArguments, training: TrainingArguments, labels: Sequence[Label], pairs: Sequence[Pair]
+) -> Objective:
+    """The loss on labels a run asks for; `pairs` are those of the train split."""
+    weights = None if arguments.class_weights is None else tuple(arguments.class_weights)
+    if arguments.balance_classes:
+        if weights is not None:
+            raise ConfigError(f"class_weights: balance_classes sets them, got {list(weights)} as well; leave one out")
+        weights = balanced_weights(pairs, labels)
+    return Objective(
+        tuple(labels),
+        weights,
+        arguments.focal_gamma,
+        training.label_smoothing_factor,
+        arguments.paired_weight,
+        arguments.paired_margin,
+    )
+
+
+def _frame_cache(arguments: VerdictArguments) -> FrameCache | None:
+    limit_s = arguments.read_timeout_s or None
+    if arguments.frame_cache:
+        return FrameCache(arguments.frame_cache, timeout_s=limit_s)
+    return DeadlineReader(limit_s) if limit_s else None  # type: ignore[return-value]  (all that is asked of it is `read`)
+
 
 MAX_PROBLEMS_SHOWN = 20
 

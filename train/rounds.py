@@ -27,8 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that win over the file")
     arguments = parser.parse_intermixed_args(argv)
 
-    from proofreel.train.mining_rounds import StageError, rounds_summary, run_rounds
     from proofreel.train.rounds_config import RoundsConfig
+    from proofreel.train.rounds_loop import StageError, rounds_summary, run_rounds
 
     try:
         record = run_rounds(load_config(RoundsConfig, arguments.config, arguments.overrides))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..core.errors import ConfigError
-from ..data_prep.mining import MiningConfig
+from ..data_prep.negatives.hard_mining import MiningConfig
 
 RESERVED = {
     "train.options": {"config", "dataset_dir", "output_dir", "seed", "resume_from_checkpoint", "validate_only"},

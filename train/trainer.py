@@ -1,10 +1,17 @@
-"""transformers' Trainer with the verdict loss. Not TRL's SFTTrainer: it drops video and trains blind."""
+"""transformers' Trainer with the verdict loss. Not TRL's SFTTrainer: it drops video and trains blind.
+
+What a run does beside its steps: the order of an epoch, first gradients, learning curves, and taking up a run.
+
+Metrics of the validation split while a run runs: from margins, and never from logits over the vocabulary.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,20 +20,105 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object
 from torch.utils.data import DataLoader
-from transformers import Trainer
+from transformers import (
+    EarlyStoppingCallback,
+    EvalPrediction,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 from transformers.trainer_utils import rotate_checkpoints
 
+from ..eval.metrics.calibration_error import ece_event
+from ..eval.metrics.decisions import confusion, f1
+from ..eval.metrics.ranking import average_precision, roc_auc
+from ..models.decision.calibration import sigmoid
 from ..models.engine.forward import verdict_logits
 from ..models.engine.heads import Readout, margin
+from ..models.engine.packing import IGNORED
 from ..models.inputs.mrope import VisionLayout
-from .checkpoints import WRITE_ERRORS, checkpoint_to_resume, finite, seal_checkpoint, unwritten
-from .distillation import DistillingObjective
+from .checkpoints import WRITE_ERRORS, checkpoint_to_resume, finite, read_seal, seal_checkpoint, unwritten
+from .curves import draw_curves
+from .distillation_loss import DistillingObjective
+from .epochs import BatchStream, EpochOrder, few, survive
 from .faults import FirstGradients, RunError
-from .objective import Objective
-from .run_record import BAD_ROWS, METRICS
-from .streaming import BatchStream, EpochOrder, few, survive
-from .validation import verdict_metrics
-from .watching import Watcher
+from .loss import Objective
+from .run_directory import BAD_ROWS, METRICS
+
+REDRAW_S = 30.0
+"""Curves are drawn at evaluations, but no more often than this: where evaluating is quick, drawing is not."""
+
+
+class Watcher(TrainerCallback):
+    """The trainer's own callback."""
+
+    def __init__(self, trainer: VerdictTrainer) -> None:
+        """Watches `trainer`."""
+        self.trainer, self._drawn_s = trainer, -REDRAW_S
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Watch the first gradients; of a resumed run, go on logging and stopping where it was."""
+        trainer = self.trainer
+        trainer.first_gradients = FirstGradients(trainer.model)  # type: ignore[arg-type]
+        if trainer.resumed_from is not None and (seal := read_seal(trainer.resumed_from)) is not None:
+            trainer.resume_logging(seal["since_last_log"])
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, EarlyStoppingCallback):
+                stopped = callback.early_stopping_patience_counter >= callback.early_stopping_patience
+                control.should_training_stop |= stopped
+
+    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+        """Set the order of the epoch's rows."""
+        self.trainer.begin_epoch()
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """See whether all that trains has had a gradient."""
+        if self.trainer.first_gradients is not None:
+            self.trainer.first_gradients.check()
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Draw the learning curves, if that was not just done."""
+        if time.monotonic() - self._drawn_s >= REDRAW_S:
+            self._draw(args, state)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Draw the learning curves."""
+        self._draw(args, state)
+
+    def _draw(self, args: TrainingArguments, state: TrainerState) -> None:
+        if state.is_world_process_zero:
+            out = Path(args.output_dir or "")
+            draw_curves(out, title=out.resolve().name, best_step=state.best_global_step)
+            self._drawn_s = time.monotonic()
+
+
+def verdict_metrics(prediction: EvalPrediction) -> dict[str, float]:
+    """AUC, average precision, F1 at p >= 0.5, event ECE, mean loss and positive rate of the claims of an evaluation.
+
+    Args:
+        prediction: `predictions` are margins, losses and weights as `VerdictTrainer.prediction_step` gives them, and
+            `label_ids` probabilities of supported; each (rows, K), `IGNORED` labels where there is no claim.
+
+    Returns:
+        NaN for what is not defined: AUC and average precision of one class, all of them of no claim. Claims whose
+        margin is not a number are no verdicts: they are left out, and counted as `failed` where there are any.
+    """
+    labels, (margins, losses, weights) = np.asarray(prediction.label_ids), map(np.asarray, prediction.predictions)
+    real = labels != IGNORED
+    used = real & ~np.isnan(margins)
+    y, values, p = labels[used] >= 0.5, margins[used], sigmoid(margins[used])
+    total = weights[used].sum()
+    metrics = {
+        "auc": float(roc_auc(values, y)),
+        "ap": float(average_precision(values, y)),
+        "f1": f1(confusion(p >= 0.5, y)),
+        "ece": ece_event(p, y) if len(y) else math.nan,
+        "positive_rate": float(y.mean()) if len(y) else math.nan,
+        "loss": float(losses[used].sum() / total) if total > 0 else math.nan,
+    }
+    return metrics | ({"failed": float((real & ~used).sum())} if (real & ~used).any() else {})
 
 
 class VerdictTrainer(Trainer):

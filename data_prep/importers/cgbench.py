@@ -17,8 +17,8 @@ from typing import Any
 from ...core.errors import ConfigError, RowError
 from ...core.pairs import Label, Pair, VideoSegment
 from ...core.spans import Span, complement, draw_apart, is_seconds, merged, without
-from ..records import Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
-from ..statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, same_text, statements
+from .base import Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
+from .qa_statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, same_text, statements
 
 _TEXT_KEYS = ("video_uid", "question", "answer", "domain", "sub_category")
 _ROUNDED_S = 1.0  # `duration` is in whole seconds, rounded up

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...core.pairs import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment
 from ...core.spans import is_seconds
-from ..records import Record, Rejected, Row, read_json_records, reject
+from .base import Record, Rejected, Row, read_json_records, reject
 
 _TEXT_KEYS = ("id", "group", "caption", "caption_implicit")
 _ROLE_KEYS = ("conceptual", "negative_conceptual")

@@ -16,8 +16,8 @@ from typing import Any
 
 from ...core.errors import ConfigError
 from ...core.pairs import Pair, VideoSegment
-from ..records import Record, Rejected, Row, kind_of, read_json_members, reject
-from .grounding import CHANNELS, modality_of, video_name
+from .base import Record, Rejected, Row, kind_of, read_json_members, reject
+from .mirage_grounding import CHANNELS, modality_of, video_name
 
 _VIDEO_META = ("language", "video_type", "relevance")
 

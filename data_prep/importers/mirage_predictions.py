@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...core.pairs import Pair, VideoSegment
-from ..records import Record, Rejected, Row, read_json_members, reject
-from .grounding import video_name
+from .base import Record, Rejected, Row, read_json_members, reject
 from .mirage import group_of, kept_out, video_file
+from .mirage_grounding import video_name
 
 _KEYS = ("sentences", "claims", "citations")
 

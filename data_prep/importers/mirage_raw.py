@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..records import Record, Rejected, Row, read_json_members, reject
-from .grounding import CHANNELS, merge_judgments, video_name
+from .base import Record, Rejected, Row, read_json_members, reject
 from .mirage import check_channels, judged_row, kept_out, perceived, video_file, video_meta, videos_problem
+from .mirage_grounding import CHANNELS, merge_judgments, video_name
 
 _TICKS = (*(f"{channel}_lists" for channel in CHANNELS), "neither_lists")
 _DERIVED = "video_ocr_lists"

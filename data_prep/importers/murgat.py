@@ -4,6 +4,10 @@ Three layouts, told apart per record (docs/formats.md): facts judged by people (
 evaluation (`evaluations`), and bare generations (`model_generation` alone), whose cited sentences become claims.
 Support by the union of the citations is the paper's recall (MuRGAt, section 3.2, subtask 3). It does not tell
 "contradicted" from "not shown", so a fact that is not supported is labelled `not_enough`.
+
+The three layouts of MuRGAt files, read into facts: judged by people, scored by a model, or only generated.
+
+A fact is a claim and what it cites. Nothing of a record is dropped: what is no fact comes out as text that says why.
 """
 
 from __future__ import annotations
@@ -14,15 +18,176 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from ...core.citations import Citation, Malformed
+from ...core.citations import Citation, Cited, Malformed, cited_sentences, parse_citation_list, parse_citations
 from ...core.errors import ConfigError, MediaError
-from ...core.pairs import Evidence, Modality, Pair, Transcript, VideoSegment
-from ..records import Record, Rejected, Row, kind_of, read_json_records, reject
-from ..transcripts import Transcripts, transcript_of
-from .murgat_layouts import Fact, facts_of, problem_of, unreadable
+from ...core.pairs import Evidence, Label, Modality, Pair, Transcript, VideoSegment
+from .base import Record, Rejected, Row, kind_of, read_json_records, reject
+from .transcripts import Transcripts, transcript_of
+
+_LISTED = ("fact", "citations", "supported")
+_FACT_KEYS = {*_LISTED, "verifiable", "needed", "sentence"}
+_TEXT_KEYS = ("model_generation", "original_full_generation")
+_ANSWER = re.compile(r"(?:^|\s)\**Answer\**\s*:")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A claim to be and what it cites. `edited`: written by people, who can repair it."""
+
+    number: str
+    claim: str
+    cites: tuple[Citation | Malformed, ...]
+    context: str | None
+    label: Label | None = None
+    origin: str = "generated"
+    edited: bool = False
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+def facts_of(item: dict[str, Any], recall: bool) -> Iterator[Fact | str]:
+    """The facts of a record, and as text what is not one."""
+    generation = _reasoning(next((item[key] for key in _TEXT_KEYS if item.get(key)), ""))
+    sentences = [parse_citations(sentence) for sentence in cited_sentences(generation)]
+    if item.get("evaluations") is not None:
+        for number, (sentence, evaluation) in enumerate(item["evaluations"].items()):
+            yield from _scored(number, sentence, evaluation, recall)
+    if item.get("facts") is not None:
+        contexts = [(set(sentence.citations), sentence.text) for sentence in sentences]
+        yield from (_judged(number, fact, contexts) for number, fact in enumerate(item["facts"]))
+    if item.get("evaluations") is None:
+        bare = item.get("facts") is None
+        if bare and not sentences:
+            yield f"generation failed, got no text but {item.get('error') or item.get('program_error')!r}; repeat it"
+        yield from _generated(sentences, parse_citations(generation).text if bare else None)
+
+
+def _generated(sentences: list[Cited], context: str | None) -> Iterator[Fact | str]:
+    """The cited sentences of a generation as facts, or, without a context, only what no fact can come from."""
+    for number, sentence in enumerate(sentences):
+        if not sentence.found:
+            yield f"sentence without citations, got {sentence.text[:80]!r}; it cannot be judged"
+        elif context is not None:
+            yield Fact(f"s{number}", sentence.text, sentence.found, context)
+        else:
+            yield from (unreadable(cite) for cite in sentence.malformed)
+
+
+def unreadable(cite: Malformed) -> str:
+    return f"citation cannot be read, got {cite.text[:80]!r}: {cite.reason}; write (visual, 0:15-0:18)"
+
+
+def _judged(number: int, fact: Any, contexts: list[tuple[set[Citation], str]]) -> Fact:
+    """A fact judged by people: [fact, citations, supported] or an object with these and more."""
+    values: dict[str, Any] = dict(zip(_LISTED, fact, strict=True)) if isinstance(fact, list) else fact
+    cited = parse_citations(_bare(values["fact"]))
+    listed = (cite for text in values["citations"] for cite in parse_citation_list(text))
+    cites = (*cited.found, *listed)
+    wanted = {cite for cite in cites if isinstance(cite, Citation)}
+    fitting = [text for citations, text in contexts if wanted and wanted <= citations]
+    context = values.get("sentence") or (fitting[0] if len(fitting) == 1 else None)
+    context = parse_citations(context).text if context else None
+    meta = {key: values[key] for key in ("verifiable", "needed") if values.get(key) is not None}
+    label: Label | None = None if values.get("supported") is None else _label(values["supported"])
+    return Fact(f"f{number}", cited.text, cites, context, label, "annotated", edited=True, meta=meta)
+
+
+def _scored(number: int, sentence: str, evaluation: dict[str, Any], recall: bool) -> Iterator[Fact | str]:
+    """The facts of one sentence of a scored file. Sentences judged not worth checking, without facts, give nothing."""
+    worthy = (evaluation.get("verification_worthy") or {}).get("prediction")
+    facts = evaluation.get("atomic_facts") or []
+    if not facts and worthy is not False:
+        what = "check-worthy sentence without facts" if worthy else "sentence was never judged check-worthy or not"
+        yield f"{what}, got {sentence[:80]!r}; it cannot be judged"
+    for position, fact in enumerate(facts):
+        cited = parse_citations(_bare(fact["fact"]))
+        scores = fact.get("scores") or {}
+        judged = scores.get("recall") if recall else None
+        yield Fact(
+            number=f"s{number}.{position}",
+            claim=cited.text,
+            cites=cited.found,
+            context=parse_citations(sentence).text,
+            label=None if judged is None else _label(judged),
+            origin="generated" if judged is None else "model_judged",
+            meta={"verification_worthy": worthy, "scores": scores},
+        )
+
+
+def _label(supported: Any) -> Label:
+    return "supported" if supported else "not_enough"
+
+
+def _bare(fact: str) -> str:
+    """A fact without the sign of a list item before it."""
+    return re.sub(r"^\s*[-•*]\s+", "", fact)
+
+
+def _reasoning(generation: str) -> str:
+    """The part of "Reasoning: ... Answer: X" that describes the video."""
+    answers = list(_ANSWER.finditer(generation))
+    if answers and not parse_citations(generation[answers[-1].start() :]).found:
+        generation = generation[: answers[-1].start()]
+    return re.sub(r"^\s*\**Reasoning\**\s*:\s*\**", "", generation)
+
+
+def problem_of(item: Any) -> str | None:
+    """The first thing wrong with a record's keys and types."""
+    if not isinstance(item, dict):
+        return f"record must be an object, got {type(item).__name__}; write {{'video': ...}}"
+    if not isinstance(item.get("video"), str) or not item["video"]:
+        return f"video must be a file name, got {item.get('video')!r}; name the video"
+    if not isinstance(item.get("id", ""), (str, type(None))):
+        return f"id must be text, got {item['id']!r}; quote it"
+    if bad := [item[key] for key in _TEXT_KEYS if not isinstance(item.get(key), (str, type(None)))]:
+        return f"model_generation must be text, got {bad[0]!r:.60}; quote it"
+    facts, evaluations = item.get("facts"), item.get("evaluations")
+    if facts is None and evaluations is None and not {*_TEXT_KEYS, "error", "program_error"} & set(item):
+        return f"record holds neither text nor facts, got {sorted(item)}; see docs/formats.md for the layouts"
+    if facts is not None and not (isinstance(facts, list) and all(_is_fact(fact) for fact in facts)):
+        return f"facts must be [fact, [citation, ...], true|false|null] each, got {facts!r:.80}; see docs/formats.md"
+    if evaluations is not None and not isinstance(evaluations, dict):
+        return f"evaluations must map sentences to judgments, got {evaluations!r:.60}; see docs/formats.md"
+    bad = [s for s, evaluation in (evaluations or {}).items() if not _is_evaluation(evaluation)]
+    return f"evaluation of a sentence cannot be read, got {bad[0][:80]!r}; see docs/formats.md" if bad else None
+
+
+def _is_fact(fact: Any) -> bool:
+    if isinstance(fact, list):
+        return len(fact) == 3 and _is_fact(dict(zip(_LISTED, fact, strict=True)))
+    return (
+        isinstance(fact, dict)
+        and {"fact", "citations"} <= set(fact) <= _FACT_KEYS
+        and isinstance(fact["fact"], str)
+        and isinstance(fact.get("sentence", ""), (str, type(None)))
+        and all(isinstance(fact.get(key), (bool, type(None))) for key in ("supported", "verifiable"))
+        and all(isinstance(fact.get(key, []), list) for key in ("citations", "needed"))
+        and all(isinstance(text, str) for key in ("citations", "needed") for text in fact.get(key, []))
+    )
+
+
+def _is_evaluation(evaluation: Any) -> bool:
+    if not isinstance(evaluation, dict):
+        return False
+    worthy, facts = evaluation.get("verification_worthy"), evaluation.get("atomic_facts")
+    return (
+        isinstance(worthy, (dict, type(None)))
+        and (worthy or {}).get("prediction") in (True, False, None)
+        and isinstance(facts, (list, type(None)))
+        and all(
+            isinstance(fact, dict) and isinstance(fact.get("fact"), str) and _has_scores(fact) for fact in facts or []
+        )
+    )
+
+
+def _has_scores(fact: dict[str, Any]) -> bool:
+    """Whether the scores of a fact are none, or hold a recall that is a verdict: 0, 1 or null."""
+    scores = fact.get("scores")
+    return scores is None or (isinstance(scores, dict) and scores.get("recall") in (0, 1, None))
+
 
 _COLUMNS = ("question", "options", "answer")  # of a record, kept in the pairs' meta
 _EXTENSION = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,3}$")

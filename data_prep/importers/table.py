@@ -31,8 +31,8 @@ from ...core.pairs import (
     evidence_key,
 )
 from ...core.spans import is_seconds
-from ..records import Record, Rejected, Row, kind_of, reject
-from ..tables import Table, cell, missing_columns, tables
+from .base import Record, Rejected, Row, kind_of, reject
+from .tabular_files import Table, cell, missing_columns, tables
 
 SPLIT_COLUMN = "_split"  # what a saved data set calls the part a row is in
 _EVIDENCE = ("video", "image", "transcript", "passage")

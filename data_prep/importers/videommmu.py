@@ -15,8 +15,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from ...core.errors import ConfigError, RowError
 from ...core.pairs import Label, Pair, VideoSegment
-from ..records import Record, Rejected, Row, kind_of, read_json_members, reject
-from ..statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, statements
+from .base import Record, Rejected, Row, kind_of, read_json_members, reject
+from .qa_statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, statements
 
 TRACKS = ("Perception", "Comprehension", "Adaptation")
 # The published archive sorts the 30 subjects into six folders.

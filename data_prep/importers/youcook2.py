@@ -15,7 +15,7 @@ from typing import Any
 from ...core.errors import RowError
 from ...core.pairs import Pair, Split, VideoSegment
 from ...core.spans import is_seconds
-from ..records import Record, Rejected, Row, read_json_members, reject
+from .base import Record, Rejected, Row, read_json_members, reject
 from .facts import contextual_claim
 
 SUBSETS: dict[str, Split] = {"training": "train", "validation": "test"}

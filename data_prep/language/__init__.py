@@ -1,1 +1,1 @@
-"""The project's one language-model client: checked answers, retries, a cache on disk, costs."""
+"""The one language-model client: an endpoint or a local model, its answers parsed, its completions kept."""

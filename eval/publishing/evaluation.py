@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from ...core.errors import CalibrationError, RowError
-from ...data_prep.dataset import read_split, sha256_of
+from ...data_prep.dataset.shards import read_split, sha256_of
 from ...models.decision.thresholds import Decision
 from ...models.verifier.verifier import Verifier
 from ..reports.page import make_report, write_report

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import CalibrationError, ConfigError, DirectoryError
-from ...data_prep.dataset import read_split, sha256_of
+from ...data_prep.dataset.shards import read_split, sha256_of
 from ...models.decision.thresholds import Decision, OperatingPoint, read_decision, write_decision
 from ...models.directory.adapters import write_merged
 from ...models.directory.format import (

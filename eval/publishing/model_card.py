@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ...data_prep.dataset import read_manifest, sha256_of
+from ...data_prep.dataset.shards import read_manifest, sha256_of
 from ...models.decision.stored import StoredInterval
 from ...models.decision.thresholds import Decision, OperatingPoint, read_decision
 from ...models.directory.format import VerifierConfig

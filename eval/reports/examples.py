@@ -14,7 +14,7 @@ from PIL import ImageOps
 
 from ...core.errors import ProofreelError
 from ...core.pairs import Evidence, Image, Passage, Transcript, VideoSegment, evidence_from_dict, media_path
-from ...data_prep.frames import FrameSampling, read_frames
+from ...data_prep.media.frames import FrameSampling, read_frames
 from .measure import Scored
 
 FRAME_HEIGHT = 150

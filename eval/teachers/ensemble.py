@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.special import logit
 
 from ...core.errors import RowError
-from ...data_prep.predicted import named_evidence
+from ...data_prep.negatives.scores import named_evidence
 from ..metrics.base import Floats
 from ..metrics.calibration_error import brier, ece_event
 from ..metrics.ranking import roc_auc

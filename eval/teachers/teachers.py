@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import CalibrationError, RowError
-from ...data_prep.dataset import sha256_of
+from ...data_prep.dataset.shards import sha256_of
 from ...models.decision.calibration import CALIBRATION_FILE, STEP_METHODS, Calibration, sigmoid
 from ...models.decision.thresholds import read_decision
 from ..calibration.fitted_rows import overlaps, read_fitted_rows

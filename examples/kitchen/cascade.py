@@ -17,7 +17,7 @@ from typing import Any
 
 from examples.kitchen.make import main as make
 from proofreel.data_prep.build import main as build
-from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval.cascades.costs import costs_of
 from proofreel.eval.cascades.fit import fit_cascade, score_stages
 from proofreel.eval.cascades.report import markdown, measure, write_cascade_report

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.manifest import versions
+from proofreel.data_prep.dataset.shards import read_split
+from proofreel.data_prep.pipeline.write import versions
 from proofreel.eval.metrics.ranking import roc_auc
 from proofreel.eval.scoring.predictions import groups_of, labels_of, margins_of, read_predictions
 from proofreel.eval.uncertainty.bootstrap import Resamples, as_observed, interval_of, resample

@@ -26,7 +26,7 @@ from examples.kitchen.streaming import stream
 from examples.kitchen.teaching import END, SAMPLING, Teacher, drawn_frames
 from examples.kitchen.vocabulary import ROLES
 from proofreel.core.pairs import VideoSegment
-from proofreel.data_prep.frames import Frames, read_frames
+from proofreel.data_prep.media.frames import Frames, read_frames
 from proofreel.models.backbones.base import load_backbone, vision_layout
 from proofreel.models.engine.forward import VISION_KEYS
 

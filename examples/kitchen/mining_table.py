@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from proofreel.data_prep.manifest import versions
+from proofreel.data_prep.pipeline.write import versions
 from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of, margins_of, read_predictions
 from proofreel.eval.uncertainty.bootstrap import as_observed, interval_of, resample
 from proofreel.eval.uncertainty.metric_draws import HeadlineRows, auc_draws, headline_rows

@@ -18,7 +18,7 @@ from typing import Any
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, Passage
-from proofreel.data_prep.dataset import read_split, write_pairs
+from proofreel.data_prep.dataset.shards import read_split, write_pairs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SPLITS = ("train", "validation", "calibration", "test")

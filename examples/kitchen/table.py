@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proofreel.data_prep.dataset import MANIFEST
+from proofreel.data_prep.dataset.shards import MANIFEST
 from proofreel.eval.calibration.fitted_rows import FITTED_ROWS_FILE
 from proofreel.eval.metrics.calibration_error import ece_event
 from proofreel.eval.metrics.decisions import confusion, f1, f1_macro

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, pad
 
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.frames import Frames, FrameSampling, frame_times
+from proofreel.data_prep.media.frames import Frames, FrameSampling, frame_times
 from proofreel.models.backbones.base import load_processor
 from proofreel.models.engine.forward import packed_logits
 from proofreel.models.engine.packing import IGNORED, collate, pack

@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from ...core.errors import DirectoryError
-from ...data_prep.dataset import sha256_of
+from ...data_prep.dataset.shards import sha256_of
 from ..engine.heads import Head
 from ..engine.packing import use_prefix_split
 from ..inputs.chat_text import LabelWords

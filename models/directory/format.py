@@ -35,8 +35,8 @@ from ...core.config import from_mapping
 from ...core.errors import ConfigError, DirectoryError
 from ...core.pairs import Label
 from ...core.prompt import Prompt
-from ...data_prep.dataset import sha256_of
-from ...data_prep.frames import FrameSampling
+from ...data_prep.dataset.shards import sha256_of
+from ...data_prep.media.frames import FrameSampling
 from ..backbones.safety import check_safetensors, check_settings, is_plain_name, read_json
 from ..inputs.mrope import PositionRule
 from ..inputs.windowing import Windowing

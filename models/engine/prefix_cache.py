@@ -21,7 +21,7 @@ from transformers import DynamicCache
 
 from ...core.errors import ConfigError, ModelInputError
 from ...core.pairs import Evidence, Image, VideoSegment, evidence_key, media_path
-from ...data_prep.media import file_stamp
+from ...data_prep.media.probe import file_stamp
 from ..inputs.encoder import EncodedEvidence
 
 

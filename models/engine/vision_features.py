@@ -36,8 +36,8 @@ from transformers import __version__ as transformers_version
 from ...core.errors import ConfigError, MediaError, ModelInputError, ProofreelError
 from ...core.pairs import Evidence, Image, VideoSegment, media_path
 from ...core.storage import DamagedEntryError, EntryStore
-from ...data_prep.frame_cache import FileHashes, FrameCache, frames_key
-from ...data_prep.media import file_stamp
+from ...data_prep.media.frame_cache import FileHashes, FrameCache, frames_key
+from ...data_prep.media.probe import file_stamp
 from ..inputs.encoder import DTYPES, FORMAT, Encoder, Seen, SeenMedia, pack_seen, read_media, tensor_bytes, unpack_seen
 
 Piece = VideoSegment | Image

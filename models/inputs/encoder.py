@@ -26,8 +26,8 @@ from ...core.errors import MediaError, ModelInputError
 from ...core.pairs import Evidence, Image, VideoSegment
 from ...core.prompt import Prompt
 from ...core.storage import seal, unseal
-from ...data_prep.frame_cache import FrameCache
-from ...data_prep.frames import (
+from ...data_prep.media.frame_cache import FrameCache
+from ...data_prep.media.frames import (
     SIDE_STEP,
     Frames,
     FrameSampling,
@@ -37,7 +37,7 @@ from ...data_prep.frames import (
     read_image,
     target_size,
 )
-from ...data_prep.media import probe
+from ...data_prep.media.probe import probe
 from .chat_text import ChatText
 from .mrope import PositionRule, VisionLayout, mrope_positions
 

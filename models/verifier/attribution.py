@@ -24,8 +24,8 @@ from typing import Literal
 from ...core.citations import POINT_S, Citation, Malformed, parse_citation_list, parse_citations
 from ...core.errors import MediaError, ModelInputError
 from ...core.pairs import Evidence, Pair, Transcript, VideoSegment, evidence_key, span_problems
-from ...data_prep.media import check_segment, probe
-from ...data_prep.transcripts import Cue, transcript_of
+from ...data_prep.importers.transcripts import Cue, transcript_of
+from ...data_prep.media.probe import check_segment, probe
 from ..decision.verdict import Verdict, failed
 from ..engine.segments import SegmentReader
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ...core.errors import ConfigError, MediaError
 from ...core.pairs import VideoSegment
-from ...data_prep.media import probe
+from ...data_prep.media.probe import probe
 from ..decision.verdict import Judge, JudgedWindow, Verdict
 from ..inputs.windowing import Windowing
 

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 from ...core.errors import CalibrationError, MediaError, ModelInputError, ProofreelError
 from ...core.pairs import Evidence, Pair, Transcript, VideoSegment, evidence_key, problems_of
-from ...data_prep.media import check_segment, probe
+from ...data_prep.media.probe import check_segment, probe
 from ..decision.thresholds import Decision
 from ..decision.verdict import Judge, JudgedWindow, Route, Verdict, failed
 from ..engine.batching import Answer, Asking, Progress

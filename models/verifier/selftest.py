@@ -19,7 +19,7 @@ from safetensors.numpy import load_file, save_file
 
 from ...core.errors import DirectoryError
 from ...core.pairs import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_key, evidence_to_dict
-from ...data_prep.frames import Frames
+from ...data_prep.media.frames import Frames
 from ..backbones.safety import read_json
 from ..decision.calibration import CALIBRATION_FILE
 from ..decision.thresholds import Decision, read_decision

@@ -20,7 +20,7 @@ import torch
 
 from ...core.errors import ConfigError, ProofreelError
 from ...core.pairs import Evidence, Pair, VideoSegment
-from ...data_prep.frame_cache import FrameCache
+from ...data_prep.media.frame_cache import FrameCache
 from ..decision.calibration import CALIBRATION_FILE
 from ..decision.thresholds import Decision, read_decision
 from ..decision.verdict import Judge, Ranked, Verdict, by_p, prior_notes, with_prior

@@ -17,10 +17,10 @@ import torch
 
 from ...core.errors import ConfigError
 from ...core.prompt import Prompt
-from ...data_prep.frame_cache import FrameCache
-from ...data_prep.frames import FrameSampling
 from ...data_prep.language.answers import normal_word
-from ...data_prep.language.language_model import LanguageModel, LanguageModelConfig
+from ...data_prep.language.client import LanguageModel, LanguageModelConfig
+from ...data_prep.media.frame_cache import FrameCache
+from ...data_prep.media.frames import FrameSampling
 from ..backbones.base import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from ..directory.load import Dtype
 from ..engine.heads import NextToken

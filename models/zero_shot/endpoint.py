@@ -30,10 +30,10 @@ from tqdm import tqdm
 from ...core.errors import ConfigError, ModelInputError, ProofreelError
 from ...core.pairs import Evidence, Image, Pair, VideoSegment, evidence_key, problems_of
 from ...core.prompt import Prompt
-from ...data_prep.frame_cache import FrameCache
-from ...data_prep.frames import FrameSampling
 from ...data_prep.language.answers import AnswerError, LanguageModelError, map_ordered, word_logprobs
-from ...data_prep.language.language_model import LanguageModel
+from ...data_prep.language.client import LanguageModel
+from ...data_prep.media.frame_cache import FrameCache
+from ...data_prep.media.frames import FrameSampling
 from ..decision.verdict import Judge, Verdict, failed
 from ..engine.batching import Progress, read_ahead
 from ..engine.heads import TWO_LABELS

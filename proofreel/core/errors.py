@@ -8,7 +8,7 @@
     ├── DirectoryError   (ValueError)         a verifier directory is damaged, foreign or too new
     ├── CalibrationError (ValueError)         a calibration or threshold cannot be fitted or applied
     ├── RunError         (RuntimeError)       a training run cannot go on (train/faults.py)
-    └── StageError       (RuntimeError)       a command of several rounds failed (train/mining_rounds.py)
+    └── StageError       (RuntimeError)       a command of several rounds failed (train/rounds_loop.py)
 
 Each is also a standard-library error, so callers may catch either. Messages read
 ``<where>: <what is wrong>, got <value>; <what to do>``.

@@ -16,19 +16,15 @@ from starlette.exceptions import HTTPException
 import proofreel
 from proofreel.core.errors import ProofreelError
 
-from .attributing import attribute
-from .batching import Desk
 from .chat import complete
-from .decoding import HangingFiles, Library, MediaPool
-from .guard import Guard
-from .measures import Measures
+from .limits import RefusedError, Settings, as_refusal, body_of
+from .media import HangingFiles, Library, MediaPool
 from .media_root import MediaRoot
-from .page import page
-from .pictures import Pictures
-from .questions import Office
-from .refusals import RefusedError, as_refusal, body_of
+from .middleware import Guard, Measures
+from .page import Pictures, page
+from .queue import Desk
 from .schemas import AttributeAnswer, AttributeRequest, ChatRequest, ErrorAnswer, ScoreAnswer, ScoreRequest
-from .settings import Settings
+from .score import Office, attribute
 
 log = logging.getLogger("proofreel.server")
 

@@ -16,9 +16,9 @@ from starlette.concurrency import run_in_threadpool
 
 from proofreel.core.pairs import Evidence, Image, Passage, VideoSegment
 
-from .questions import Office, as_answer
-from .refusals import RefusedError
+from .limits import RefusedError
 from .schemas import ChatRequest
+from .score import Office, as_answer
 
 
 async def complete(office: Office, request: ChatRequest) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from proofreel.core.errors import ConfigError
 
-from .refusals import RefusedError
+from .limits import RefusedError
 
 MAX_PATH_CHARS = 1024
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mkv", ".webm", ".mov", ".avi", ".mpg", ".mpeg", ".ts", ".wmv")

@@ -1,0 +1,243 @@
+"""A data set on disk: Parquet shards of pairs, one or more per split, and a manifest that says what they are.
+
+Training, evaluation and reports read data only through `read_split` and `read_manifest`; lone files of pairs (Parquet
+or JSON lines) go through `read_pairs` and `write_pairs`. The format is described in docs/data.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...core.errors import RowError
+from ...core.pairs import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key, media_path
+from ..importers.base import Record, Rejected, read_json_records
+
+SCHEMA_VERSION = 2
+MANIFEST = "manifest.json"
+_JSON_COLUMNS = ("evidence", "meta")
+_NUMBER_COLUMNS = ("soft_label", "weight", "teacher_margin")
+
+
+def _schema() -> pa.Schema:
+    text, number = pa.string(), pa.float64()
+    return pa.schema([(f.name, number if f.name in _NUMBER_COLUMNS else text) for f in dataclasses.fields(Pair)])
+
+
+def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> None:
+    """Write pairs to a `.parquet` or `.jsonl` file; equal pairs give equal bytes.
+
+    Evidence and meta are stored as JSON text in Parquet, so that every kind of evidence fits one flat schema.
+
+    Raises:
+        RowError: a pair that cannot be stored (meta that is not JSON, a wrong type), or another suffix.
+    """
+    path = Path(path)
+    rows = [_storable(pair, path) for pair in pairs]
+    if _suffix(path) == ".jsonl":
+        path.write_text("".join(_json(row) + "\n" for row in rows), encoding="utf-8", newline="\n")
+        return
+    for row in rows:
+        row.update({name: _json(row[name]) for name in _JSON_COLUMNS})
+    try:
+        table = pa.Table.from_pylist(rows, schema=_schema())
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise RowError(
+            f"{path}: a row has a value of the wrong type, got {error}; check rows with problems_of"
+        ) from error
+    pq.write_table(table, path, compression="zstd")
+
+
+def read_pairs(path: str | Path) -> list[Pair]:
+    """The pairs of a `.parquet` or `.jsonl` file, in order. A null means the default of an optional key.
+
+    Raises:
+        RowError: no such file, or the first row that is no pair, with the file and its line (Parquet: row number).
+    """
+    pairs = []
+    for item in read_pair_records(path):
+        if isinstance(item, Rejected):
+            raise RowError(str(item))
+        pairs.append(pair_from(item))
+    return pairs
+
+
+def read_pair_records(path: str | Path) -> Iterator[Record | Rejected]:
+    """The stored objects of a file of pairs, one by one; what cannot be read is a `Rejected`."""
+    path = Path(path)
+    if not path.is_file():
+        raise RowError(f"{path}: no such file, got nothing to read; check the path")
+    return _parquet_records(path) if _suffix(path) == ".parquet" else read_json_records(path)
+
+
+def pair_from(record: Record) -> Pair:
+    """The pair a stored object describes; `RowError` with file and line if it describes none."""
+    where = f"{record.file}:{record.line}"
+    if not isinstance(record.value, Mapping):
+        raise RowError(f"{where}: a row must be an object, got {record.value!r}; write {{'id': ...}}")
+    for key, kind in (("id", str), ("claim", str), ("evidence", list)):
+        if key in record.value and not isinstance(record.value[key], kind):
+            raise RowError(f"{where}: {key} must be a {kind.__name__}, got {record.value[key]!r}; every pair has {key}")
+    return Pair.from_dict({key: value for key, value in record.value.items() if value is not None}, where)
+
+
+def _parquet_records(path: Path) -> Iterator[Record | Rejected]:
+    try:
+        file = pq.ParquetFile(path)
+        number = 0
+        for batch in file.iter_batches():
+            for row in batch.to_pylist():
+                number += 1
+                yield _decoded(str(path), number, row)
+    except (pa.ArrowException, OSError) as error:
+        message = f"the file is not readable Parquet, got {error}; copy it again or rebuild it"
+        yield Rejected(str(path), None, None, "not readable Parquet", message)
+
+
+def _decoded(file: str, number: int, row: dict[str, Any]) -> Record | Rejected:
+    for name in _JSON_COLUMNS:
+        if isinstance(row.get(name), str):
+            try:
+                row[name] = json.loads(row[name])
+            except json.JSONDecodeError as error:
+                message = f"{name} is not JSON, got {row[name][:40]!r} ({error}); store it with write_pairs"
+                return Rejected(file, number, str(row.get("id")), f"{name} is not JSON", message)
+    if isinstance(row.get("evidence"), list):  # nested columns of other writers fill absent keys with null
+        row["evidence"] = [
+            {k: v for k, v in e.items() if v is not None} if isinstance(e, dict) else e for e in row["evidence"]
+        ]
+    return Record(file, number, row)
+
+
+def read_manifest(dataset_dir: str | Path, any_version: bool = False) -> dict[str, Any]:
+    """The manifest of a data set directory; `any_version` only asks whether it is one.
+
+    Raises:
+        RowError: no data set there, a damaged manifest, or one of a newer schema version.
+    """
+    path = Path(dataset_dir) / MANIFEST
+    if not path.is_file():
+        raise RowError(f"{dataset_dir}: not a data set directory, got no {MANIFEST}; build one with data_prep/build.py")
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        version = manifest["schema_version"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise RowError(f"{path}: the manifest is damaged, got {error!r}; build the data set again") from error
+    if version != SCHEMA_VERSION and not any_version:
+        raise RowError(f"{path}: schema version is not {SCHEMA_VERSION}, got {version!r}; build the data set again")
+    return manifest
+
+
+def train_shards(dataset_dir: str | Path) -> list[str]:
+    """SHA-256 of each shard of the train split: which rows they hold."""
+    return [shard["sha256"] for shard in read_manifest(dataset_dir)["shards"].get("train", [])]
+
+
+def read_split(dataset_dir: str | Path, split: str) -> list[Pair]:
+    """The pairs of one split; see `iter_split`."""
+    return list(iter_split(dataset_dir, split))
+
+
+def iter_split(dataset_dir: str | Path, split: str) -> Iterator[Pair]:
+    """The pairs of one split, rows that share evidence side by side, media paths absolute; one shard at a time.
+
+    Media marked absent keep their stored path: nothing lies there.
+
+    Raises:
+        RowError: no data set, no such split in it, or a shard that differs from the manifest's SHA-256 (all shards are
+            checked before the first pair is given).
+    """
+    directory = Path(dataset_dir)
+    manifest = read_manifest(directory)
+    shards = manifest["shards"]
+    if split not in shards:
+        raise RowError(f"{directory}: split is not in this data set, got {split!r}; it has {sorted(shards)}")
+    for shard in shards[split]:
+        path = directory / shard["file"]
+        if not path.is_file() or sha256_of(path) != shard["sha256"]:
+            state = "other bytes" if path.is_file() else "no file"
+            raise RowError(
+                f"{path}: the shard differs from its manifest, got {state}; build or copy the data set again"
+            )
+    root = Path(os.path.normpath(directory.resolve() / manifest["media_root"]))
+    for shard in shards[split]:
+        for item in read_pair_records(directory / shard["file"]):
+            if isinstance(item, Rejected):
+                raise RowError(str(item))
+            pair = pair_from(item)
+            yield dataclasses.replace(pair, evidence=tuple(_absolute(e, root) for e in pair.evidence))
+
+
+def sha256_of(path: str | Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def shard_name(split: str, number: int = 0, of: int = 1) -> str:
+    """The file name of a shard, e.g. `train-00000-of-00001.parquet`, as the datasets library finds splits by."""
+    return f"{split}-{number:05d}-of-{of:05d}.parquet"
+
+
+def write_shards(directory: Path, pairs: Iterable[Pair]) -> dict[str, list[dict[str, Any]]]:
+    """Write one shard per split that has pairs, rows of equal evidence side by side: {split: [{file, rows, sha256}]}.
+
+    For rows that fit in memory; a build writes its shards from the spool.
+    """
+    by_split: dict[str, dict[str, list[Pair]]] = {split: {} for split in SPLITS}
+    for pair in pairs:
+        assert pair.split is not None, pair.id
+        by_split[pair.split].setdefault(evidence_key(pair.evidence), []).append(pair)
+    shards = {}
+    for split, segments in by_split.items():
+        if segments:
+            rows = [pair for same in segments.values() for pair in same]
+            path = directory / shard_name(split)
+            write_pairs(path, rows)
+            shards[split] = [shard_entry(path, len(rows))]
+    return shards
+
+
+def shard_entry(path: Path, rows: int) -> dict[str, Any]:
+    """What the manifest says of a shard."""
+    return {"file": path.name, "rows": rows, "sha256": sha256_of(path)}
+
+
+def write_columns(path: Path, columns: Sequence[Sequence[Any]]) -> None:
+    """Write stored values, one sequence per field of `Pair` in its order, evidence and meta as JSON text."""
+    schema = _schema()
+    arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
+    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
+
+
+def _absolute(evidence: Evidence, root: Path) -> Evidence:
+    if not isinstance(evidence, (VideoSegment, Image)) or (isinstance(evidence, VideoSegment) and evidence.absent):
+        return evidence
+    return dataclasses.replace(evidence, path=str(media_path(evidence.path, root)))
+
+
+def _storable(pair: Pair, path: Path) -> dict[str, Any]:
+    row = pair.to_dict()
+    try:
+        _json(row).encode("utf-8")
+    except (TypeError, ValueError) as error:  # UnicodeEncodeError, from half a surrogate pair, is a ValueError
+        raise RowError(f"{path}: pair {pair.id!r} is not JSON, got {error}; meta may hold JSON values only") from error
+    return row
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def _suffix(path: Path) -> str:
+    if path.suffix not in (".parquet", ".jsonl"):
+        raise RowError(f"{path}: pairs are stored as .parquet or .jsonl, got {path.suffix!r}; rename the file")
+    return path.suffix

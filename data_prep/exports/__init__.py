@@ -1,0 +1,1 @@
+"""Rows for other trainers, and files of claims as people hold them."""

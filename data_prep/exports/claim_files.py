@@ -1,0 +1,221 @@
+"""Claims to be scored, out of any file: pairs, plain rows, chat rows, MuRGAt and MiRAGE generations.
+
+The format is told by the file's first readable record, or given. Every row that is no claim about evidence comes out as
+a `Rejected` with file and line; nothing is dropped unseen. Importers do the reading; here are only the plain rows,
+which need no options:
+
+    {"claim": "...", "video": "a.mp4", "start_s": 2, "end_s": 4.5, "text": "...", "transcript": "...", "image": "a.png"}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from ...core.errors import ConfigError, RowError
+from ...core.pairs import Pair, problems_of
+from ...core.prompt import Prompt
+from ..dataset.shards import pair_from, read_pair_records
+from ..importers import mirage_predictions, murgat, table
+from ..importers.base import Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
+from ..importers.tabular_files import SUFFIXES, missing_columns, tables
+from .chat import is_chat_row, pair_of_chat
+
+Format = Literal["pairs", "rows", "chat", "murgat", "mirage"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+# Columns of plain rows: the field of a pair, and the names it may have, the first of them ours.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "claim": ("claim",),
+    "video": ("video",),
+    "start": ("start_s", "start"),
+    "end": ("end_s", "end"),
+    "image": ("image",),
+    "transcript": ("transcript",),
+    "passage": ("text", "passage"),
+    "context": ("context",),
+    "label": ("label",),
+    "group": ("group",),
+    "role": ("role",),
+    "origin": ("origin",),
+    "modality": ("modality",),
+    "split": ("split",),
+    "id": ("id",),
+}
+_LABELS = ("supported=supported", "refuted=refuted", "not_enough=not_enough", "null=none")
+_LABELS += ("1=supported", "true=supported", "0=refuted", "false=refuted")
+_LOOKED_AT = 100  # records among which the first readable one tells the format
+
+
+@dataclass(frozen=True)
+class ClaimFile:
+    """What a file holds.
+
+    Attributes:
+        pairs: in the order of the file; ids differ.
+        rejected: what is no claim about evidence, or says it twice.
+        format: as it was read.
+        unused: columns of plain rows that mean nothing here.
+    """
+
+    pairs: tuple[Pair, ...]
+    rejected: tuple[Rejected, ...]
+    format: Format
+    unused: tuple[str, ...] = ()
+
+
+def read_claims(
+    path: str | Path,
+    format: Format | None = None,
+    *,
+    transcripts: str | Path | None = None,
+    jointly: bool = False,
+    prompts: Sequence[Prompt] = (),
+) -> ClaimFile:
+    """Every claim of a file.
+
+    Args:
+        path: `.jsonl`, `.json`, `.csv`, `.parquet` or `.arrow`, or a folder of tables.
+        format: None tells it by the first record.
+        transcripts: what MuRGAt's audio citations need: a folder or a JSON file (`murgat.Options`).
+        jointly: all videos that a MiRAGE sentence cites as one evidence, instead of one pair per video.
+        prompts: of chat rows; the usual one is tried after them.
+
+    Raises:
+        RowError: no such file, or one whose format cannot be told. ConfigError: options that cannot be used.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise RowError(f"{path}: no such file, got nothing to read; check the path")
+    format = format or format_of(path)
+    unused: tuple[str, ...] = ()
+    if format == "rows":
+        options, unused = _columns(path)
+        items: Iterator[Row | Rejected] = _numbered(table.read(path, options), bool(options.id))
+    else:
+        said = "" if transcripts is None else str(Path(transcripts).absolute())
+        readers: dict[Format, Callable[[], Iterator[Row | Rejected]]] = {
+            "pairs": lambda: _pairs(path),
+            "chat": lambda: _chats(path, (*prompts, Prompt())),
+            "murgat": lambda: murgat.read(path, murgat.Options(transcripts=said)),
+            "mirage": lambda: mirage_predictions.read(path, mirage_predictions.Options(jointly=jointly)),
+        }
+        if format not in readers:
+            raise ConfigError(f"format: is unknown, got {format!r}; use one of {list(FORMATS)}")
+        items = readers[format]()
+    found, rejected = _checked(items)
+    return ClaimFile(tuple(found), tuple(rejected), format, unused)
+
+
+def format_of(path: Path) -> Format:
+    """The format of a file; `RowError` where nothing in it tells."""
+    if path.is_dir() or path.suffix in (".csv", ".parquet", ".arrow"):
+        names = {name for t in tables(path) if not isinstance(t, Rejected) for name in missing_columns(t, ["\0"])[1]}
+        return "pairs" if path.suffix == ".parquet" and {"id", "claim", "evidence"} <= names else "rows"
+    if path.suffix not in SUFFIXES:
+        raise RowError(f"{path}: not a known kind of file, got {path.suffix!r}; use one of {list(SUFFIXES)}")
+    with path.open("rb") as file:
+        start = file.read(1024).removeprefix(b"\xef\xbb\xbf").lstrip()
+    members = path.suffix == ".json" and not start.startswith(b"[")
+    records = read_json_members(path) if members else read_json_records(path)
+    for record in islice(records, _LOOKED_AT):
+        value = record.value if isinstance(record, Record) else None
+        if found := _format_of_record(value[1] if members and isinstance(value, tuple) else value, members):
+            return found
+    if not start:
+        return "rows"
+    raise RowError(f"{path}: its format cannot be told, got {start[:60]!r}; name it: one of {list(FORMATS)}")
+
+
+def _format_of_record(value: Any, is_member: bool) -> Format | None:
+    if not isinstance(value, dict):
+        return None
+    if is_member:
+        return "mirage" if {"sentences", "claims", "citations"} & set(value) else None
+    if is_chat_row(value):
+        return "chat"
+    if "claim" in value:
+        return "pairs" if isinstance(value.get("evidence"), list) else "rows"
+    return "murgat" if "video" in value else None
+
+
+def _columns(path: Path) -> tuple[table.Options, tuple[str, ...]]:
+    """Which columns of a table mean what, and those that mean nothing."""
+    known: set[str] = set()
+    for each in tables(path):
+        if not isinstance(each, Rejected):
+            known |= missing_columns(each, ["\0"])[1]
+    used = {field: name for field, names in COLUMNS.items() for name in reversed(names) if name in known}
+    if known and not {"video", "image", "transcript", "passage"} & set(used):
+        raise RowError(
+            f"{path}: rows name no evidence, got the columns {sorted(known)}; name one video, image, transcript or text"
+        )
+    options = {"label": "", "labels": _LABELS if "label" in used else ()} | used
+    if not known:
+        options["passage"] = "text"
+    unused = sorted(name for name in known if name not in used.values() and "." not in name)
+    return table.Options(**options), tuple(unused)  # type: ignore[arg-type]
+
+
+def _numbered(items: Iterator[Row | Rejected], have_ids: bool) -> Iterator[Row | Rejected]:
+    """Rows without an id are called by their line: two that say the same are two rows."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        if isinstance(item, Row) and (not have_ids or item.pair.id.startswith("table/")):
+            name = f"{Path(item.file).name}:{item.line}"
+            seen[name] += 1  # a JSON list may be one line
+            name += f"#{seen[name]}" if seen[name] > 1 else ""
+            yield dataclasses.replace(item, pair=dataclasses.replace(item.pair, id=name))
+        else:
+            yield item
+
+
+def _pairs(path: Path) -> Iterator[Row | Rejected]:
+    for item in read_pair_records(path):
+        if isinstance(item, Rejected):
+            yield item
+            continue
+        try:
+            pair = pair_from(item)
+            yield Row(pair, item.file, item.line, pair.id)
+        except RowError as error:
+            name = item.value.get("id") if isinstance(item.value, dict) else None
+            message = str(error).removeprefix(f"{item.file}:{item.line}: ")
+            yield reject(item, message, id=name if isinstance(name, str) else None)
+
+
+def _chats(path: Path, prompts: Sequence[Prompt]) -> Iterator[Row | Rejected]:
+    for record in read_json_records(path):
+        if isinstance(record, Rejected):
+            yield record
+        elif not isinstance(record.value, dict) or not is_chat_row(record.value):
+            yield reject(
+                record, f"row must hold messages or conversations, got {record.value!r:.60}; see docs/exports.md"
+            )
+        else:
+            try:
+                pair = pair_of_chat(record.value, f"{path.name}:{record.line}", prompts)
+                yield Row(pair, record.file, record.line, pair.id)
+            except RowError as error:
+                yield reject(record, str(error))
+
+
+def _checked(items: Iterator[Row | Rejected]) -> tuple[list[Pair], list[Rejected]]:
+    """Pairs that can be asked, and the rest with reasons."""
+    found: dict[str, Pair] = {}
+    rejected: list[Rejected] = []
+    for item in items:
+        if isinstance(item, Rejected):
+            rejected.append(item)
+        elif problems := problems_of(item.pair):
+            rejected.append(reject(item, "; ".join(problems), kind=kind_of(problems[0])))
+        elif item.pair.id in found:
+            rejected.append(reject(item, f"id occurs twice, got {item.pair.id!r}; name every row once"))
+        else:
+            found[item.pair.id] = item.pair
+    return list(found.values()), rejected

@@ -1,0 +1,290 @@
+"""What a media file holds, learned without decoding it: size, rate, duration, and the time of every frame.
+
+Headers are enough to probe the common containers. Reading frames by time needs more, the presentation time of every
+packet (`packet_index`): demuxing costs milliseconds for a short clip, and it is what shows whether a decoder may be
+believed (see `readers`).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import av
+import av.error
+import numpy as np
+from av.stream import Disposition
+
+from ...core.errors import MediaError
+from ...core.pairs import VideoSegment, media_path, span_problems
+
+EXACT_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
+"""Containers that store presentation times and an index of keyframes: headers and seeks are exact in these only."""
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+class FileStamp(NamedTuple):
+    """Bytes, times of the last change of content and of status (nanoseconds), inode: whatever a new content changes.
+
+    A copy that keeps the time of its original still has a new time of status.
+    """
+
+    n_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+
+@dataclass(frozen=True)
+class MediaInfo:
+    """A video file, as its header describes it.
+
+    Attributes:
+        path: the file, resolved.
+        duration_s: seconds from the first frame shown to the end of the last one.
+        fps: average frame rate.
+        width, height: pixels of a frame as shown, after any rotation the file asks for.
+        codec: FFmpeg's name of the video codec.
+        n_frames: number of frames, None if the container does not say.
+        container: FFmpeg's name of the format.
+    """
+
+    path: str
+    duration_s: float
+    fps: float
+    width: int
+    height: int
+    codec: str
+    n_frames: int | None
+    container: str
+
+
+@dataclass(frozen=True, eq=False)
+class PacketIndex:
+    """When each frame of a video is shown, in presentation order.
+
+    Attributes:
+        pts: int64 (N,), the frames' timestamps in the stream's own units.
+        times_s: float64 (N,), the same in seconds, counted from the first frame shown.
+        end_s: when the last frame ends.
+        tick_s: seconds per unit of `pts`.
+        keyframe_pts: int64, sorted: where decoding may start.
+        container: FFmpeg's name of the format.
+        gops_closed: every group of pictures starts at its keyframe, none is cut off, and every packet is shown.
+        timed_by_rank: the container gives decoding times only, while the codec reorders frames (AVI with B-frames):
+            the n-th frame that comes out of the decoder is the n-th of `pts`, whatever time it is labelled with.
+    """
+
+    pts: np.ndarray
+    times_s: np.ndarray
+    end_s: float
+    tick_s: float
+    keyframe_pts: np.ndarray
+    container: str
+    gops_closed: bool
+    timed_by_rank: bool
+
+    @property
+    def jumps_exactly(self) -> bool:
+        """Decoding may start at any keyframe, and the frames that come out are those that follow it in the file."""
+        return self.container in EXACT_CONTAINERS and self.gops_closed
+
+
+def probe(path: str | Path, media_root: str | Path | None = None) -> MediaInfo:
+    """Describe a video file and make sure that its first frame decodes.
+
+    Where a file holds several video streams, the one is meant that FFmpeg and decord choose.
+
+    Raises:
+        MediaError: the file is missing, empty, unreadable, an image, or has no video stream.
+    """
+    file = media_path(str(path), media_root)
+    return _probe(str(file), file_stamp(file))
+
+
+def packet_index(path: str | Path) -> PacketIndex:
+    """The presentation times of a video's frames, from its packets (nothing is decoded).
+
+    A file cut short gives the packets that are there.
+
+    Raises:
+        MediaError: as `probe`, or the stream carries no timestamps.
+    """
+    return _packet_index(str(path), file_stamp(Path(path)))
+
+
+def check_segment(segment: VideoSegment, info: MediaInfo) -> list[str]:
+    """What is wrong with a segment's span, given its file. A span may overrun the file by one frame."""
+    found = list(span_problems(segment.start_s, segment.end_s))
+    if found:
+        return found
+    if segment.start_s >= info.duration_s:
+        found.append(
+            f"start_s is past the end of the video, got {segment.start_s} of {info.duration_s:.3f} s; fix the span"
+        )
+    if segment.end_s is not None and segment.end_s > info.duration_s + 1 / info.fps:
+        found.append(
+            f"end_s is past the end of the video, got {segment.end_s} of {info.duration_s:.3f} s; end the span there"
+        )
+    return found
+
+
+@contextmanager
+def open_video(path: str | Path) -> Iterator[tuple[Any, Any]]:
+    """Open a file; gives PyAV's container and the video stream to read, set to decode in this thread alone.
+
+    Raises:
+        MediaError: as `probe`.
+    """
+    try:
+        container = av.open(str(Path(path).absolute()), metadata_errors="ignore")
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        raise MediaError(f"{path}: not a readable video, got {_reason(error)}; re-download or re-encode it") from error
+    with container:
+        name = container.format.name
+        if name.endswith("_pipe") or name in ("image2", "tty"):
+            raise MediaError(f"{path}: not a video, got format {name!r}; give a still image as image evidence")
+        stream = _video_stream(container)
+        if stream is None:
+            raise MediaError(f"{path}: no video stream, got format {name!r}; give a file that holds pictures")
+        stream.thread_type = "NONE"
+        yield container, stream
+
+
+def _video_stream(container: Any) -> Any | None:
+    """The best video stream, cover art apart."""
+    moving = [s for s in container.streams.video if not s.disposition & Disposition.attached_pic]
+    best = container.streams.best("video")
+    return best if best in moving else next(iter(moving), None)
+
+
+def regular_file(file: Path) -> os.stat_result:
+    """The status of a media file that holds something, known without opening it: a pipe would hang its opener.
+
+    Raises:
+        MediaError: it is missing, a folder, a pipe, socket or device, or empty.
+    """
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise MediaError(f"{file}: no such file; check the path and the media root") from error
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
+        raise MediaError(f"{file}: cannot be looked at, got {_reason(error)}; check the path") from error
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
+        raise MediaError(f"{file}: not a regular file, got {kind}; give the media file itself")
+    if status.st_size == 0:
+        raise MediaError(f"{file}: file is empty, got 0 bytes; download it again")
+    return status
+
+
+def file_stamp(file: Path) -> FileStamp:
+    """Identifies a file's content cheaply, so that what was learned of it can be kept. Errors as `regular_file`."""
+    status = regular_file(file)
+    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+@lru_cache(maxsize=256)
+def _probe(path: str, stamp: FileStamp) -> MediaInfo:
+    with open_video(path) as (container, stream):
+        duration_s, rate = _header_duration(container, stream), stream.average_rate
+        codec, n_frames, name = stream.codec_context.codec.name, stream.frames or None, container.format.name
+        frame = _first_frame(path, container, stream)
+    if duration_s is None or not rate:
+        index = packet_index(path)
+        duration_s, n_frames = index.end_s, len(index.pts)
+        rate = rate or n_frames / duration_s
+    if not duration_s > 0:
+        raise MediaError(f"{path}: video has no duration, got {duration_s} s; re-encode it")
+    sideways = frame.rotation % 180 != 0
+    width, height = (frame.height, frame.width) if sideways else (frame.width, frame.height)
+    return MediaInfo(path, duration_s, float(rate), width, height, codec, n_frames, name)
+
+
+def _first_frame(path: str, container: Any, stream: Any) -> Any:
+    reason = "no frames"
+    try:
+        for frame in container.decode(stream):
+            return frame
+    except av.error.FFmpegError as error:
+        reason = _reason(error)
+    raise MediaError(f"{path}: not even the first frame decodes, got {reason}; re-download or re-encode it")
+
+
+def _header_duration(container: Any, stream: Any) -> float | None:
+    """Seconds the video stream is shown, or None where the header does not know exactly.
+
+    The container's own duration will not do: it covers the sound too, which may be longer.
+    """
+    if container.format.name not in EXACT_CONTAINERS:
+        return None
+    if stream.duration:
+        return float(stream.duration * stream.time_base)
+    try:  # Matroska writes the time at which each stream ends as a tag, "00:00:10.333000000"
+        hours, minutes, seconds = stream.metadata.get("DURATION", "").split(":")
+        end_s = int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    except ValueError:
+        return None
+    return end_s - float((stream.start_time or 0) * stream.time_base)
+
+
+@lru_cache(maxsize=64)
+def _packet_index(path: str, stamp: FileStamp) -> PacketIndex:
+    with open_video(path) as (container, stream):
+        packets = list(_packets(container, stream))
+        tick_s = float(stream.time_base)
+        usual_s = 1 / float(stream.average_rate or 25)
+        name, reorders = container.format.name, bool(stream.codec_context.has_b_frames)
+    if any(pts is None for pts, *_ in packets) or not any(shown for *_, shown, _ in packets):
+        raise MediaError(f"{path}: frames carry no times, got format {name!r}; remux the video to mp4 or mkv")
+    pts_decoded = np.array([pts for pts, *_ in packets], dtype=np.int64)
+    keyframe, shown = (np.array([p[i] for p in packets], dtype=bool) for i in (1, 2))
+    pts = np.sort(pts_decoded[shown])
+    times_s = (pts - pts[0]) * tick_s
+    last_s = next(duration for p, *_, duration in packets if p == pts[-1]) * tick_s
+    return PacketIndex(
+        pts=pts,
+        times_s=times_s,
+        end_s=float(times_s[-1] + (last_s or usual_s)),
+        tick_s=tick_s,
+        keyframe_pts=np.sort(pts_decoded[keyframe]),
+        container=name,
+        gops_closed=bool(shown.all() and _gops_closed(pts_decoded, keyframe)),
+        timed_by_rank=name == "avi" and reorders and bool((np.diff(pts_decoded) > 0).all()),
+    )
+
+
+def _packets(container: Any, stream: Any) -> Iterator[tuple[int | None, bool, bool, int]]:
+    """(timestamp, is a keyframe, is shown, duration) of each packet, in decoding order."""
+    try:
+        for packet in container.demux(stream):
+            if packet.size:
+                yield packet.pts, packet.is_keyframe, not packet.is_discard, packet.duration or 0
+    except av.error.FFmpegError:
+        return  # cut short: a frame wanted from the missing part is reported when it is asked for
+
+
+def _gops_closed(pts_decoded: np.ndarray, keyframe: np.ndarray) -> bool:
+    """No packet is shown before the keyframe it follows in the file, and the file starts with a keyframe."""
+    if not keyframe[0]:
+        return False
+    latest_key = np.flatnonzero(keyframe)[np.cumsum(keyframe) - 1]
+    return bool((pts_decoded >= pts_decoded[latest_key]).all())
+
+
+def _reason(error: BaseException) -> str:
+    """FFmpeg's own words, without the path that PyAV adds."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -1,0 +1,1 @@
+"""False pairs: swapped evidence, altered claims, altered evidence, proposals of a language model, hard negatives."""

@@ -1,0 +1,101 @@
+"""Check the media of a build: every file opened once, in its own process; every span inside its file and every file
+below the media root. What was learned of a file is kept in the spool (`files`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ...core.pairs import Image, VideoSegment, evidence_from_dict, media_path
+from ..importers.base import kind_of
+from ..media.probe import MediaInfo, check_segment
+from ..media.survey import ImageInfo, Kind, MediaFile, media_rows, outside_root, probe_each
+from .config import ProbingConfig
+from .spool import Spool, Stored
+from .validate import refuse
+
+_COMMIT_EVERY_S = 2.0
+_USED = "EXISTS (SELECT 1 FROM rows r WHERE r.e = m.e AND r.out = 0)"
+_KIND = "json_extract(m.part, '$.kind')"
+_PATHS = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND {_USED}"
+
+
+def check_media(spool: Spool, media_root: Path, rules: ProbingConfig) -> dict[str, Any]:
+    """Reject every row whose media is missing, unreadable, outside the root, marked absent, or does not hold its span.
+
+    Files that can be read are kept as they are found; a build that was killed looks again only at the others.
+
+    Returns:
+        Tables of what the files are (`media_rows`), for the data set card.
+    """
+    kinds: tuple[Kind, ...] = ("video", "image")
+    for kind in kinds:
+        bad = _look_at_new(spool, media_root, kind, rules)
+        for (path,) in spool.db.execute(f"{_PATHS} ORDER BY path", (kind,)).fetchall():
+            file = bad.get(path) or _file_of(spool.value("SELECT json FROM files WHERE path = ?", (path,)))
+            query = f"SELECT e, part FROM media m WHERE path = ? AND {_KIND} = ? AND {_USED}"
+            for e, text in spool.db.execute(query, (path, kind)).fetchall():
+                refuse(spool, _complaints(spool, e, evidence_from_dict(json.loads(text)), file))
+    return media_rows(_file_of(text) for (text,) in spool.db.execute("SELECT json FROM files ORDER BY path"))
+
+
+def _look_at_new(spool: Spool, media_root: Path, kind: Kind, rules: ProbingConfig) -> dict[str, str]:
+    """Open the files that were not yet; those that can be used are kept, for the others: why they cannot."""
+    bad: dict[str, str] = {}
+    good: list[str] = []
+    for (path,) in spool.db.execute(f"{_PATHS} AND path NOT IN (SELECT path FROM files) ORDER BY path", (kind,)):
+        if rules.outside_root == "refuse" and (message := outside_root(path, media_root)) is not None:
+            bad[path] = message
+        elif not os.path.exists(file := media_path(path, media_root)):  # a path that is too long does not exist
+            bad[path] = f"{file}: media file is missing, got no such file; see media_root"
+        else:
+            good.append(path)
+    found = probe_each(good, media_root, kind, rules.workers, rules.timeout_s, rules.decode)
+    committed = time.monotonic()
+    for path, file in tqdm(found, desc=f"probing {kind}s", total=len(good), unit="file", disable=not good):
+        if isinstance(file, str):
+            bad[path] = file
+            continue
+        duration_s = file.info.duration_s if isinstance(file.info, MediaInfo) else None
+        values = (path, file.sha256, duration_s, json.dumps(dataclasses.asdict(file)))
+        spool.db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", values)
+        if time.monotonic() - committed > _COMMIT_EVERY_S:
+            spool.commit()
+            committed = time.monotonic()
+    spool.commit()
+    return bad
+
+
+def _file_of(text: str) -> MediaFile:
+    """The file that `_look_at_new` stored."""
+    value = json.loads(text)
+    kind = MediaInfo if "codec" in value["info"] else ImageInfo
+    return MediaFile(kind(**value["info"]), value["n_bytes"], value["sha256"])
+
+
+def _complaints(spool: Spool, e: int, part: Any, file: MediaFile | str) -> Iterator[tuple[Stored, str, str]]:
+    for kind, message in _problems(part, file):
+        for stored in spool.rows("r.out = 0 AND r.e = ?", (e,)):
+            yield stored, kind, message
+
+
+def _problems(part: VideoSegment | Image, file: MediaFile | str) -> Iterator[tuple[str, str]]:
+    if isinstance(file, str):
+        known = ("media file is missing", "media path leaves the media root")
+        yield next((kind for kind in known if kind in file), "media is unreadable"), file
+    elif isinstance(part, VideoSegment) and part.absent:
+        message = f"{part.path}: media is marked absent, got a build that needs it; build with media=absent"
+        yield "media is marked absent", message
+    elif isinstance(part, VideoSegment) and isinstance(file.info, MediaInfo):
+        yield from ((kind_of(message), message) for message in check_segment(part, file.info))
+    elif isinstance(part, Image) and isinstance(file.info, MediaInfo):
+        message = f"{part.path}: not an image, got a video ({file.info.codec}); give a span of it as video evidence"
+        yield "media is unreadable", message

@@ -1,0 +1,192 @@
+"""The keys of a build's YAML file, and what their values must satisfy. docs/data.md explains each key."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ...core.config import expanded
+from ...core.errors import ConfigError
+from ...core.pairs import SPLITS, Split
+from ..dataset.splits import check_fractions
+from ..language.client import LanguageModelConfig
+from ..negatives.altered_evidence import AlteredEvidenceConfig
+from ..negatives.swapped import SwappedLabel
+
+Format = Literal[
+    "facts",
+    "grounding",
+    "mirage",
+    "mirage_raw",
+    "mirage_predictions",
+    "mirage_judgments",
+    "murgat",
+    "cgbench",
+    "omdbench",
+    "youcook2",
+    "videommmu",
+    "table",
+    "pairs",
+]
+
+
+@dataclass(frozen=True)
+class SourceConfig:
+    """Annotation files of one format: `path` or `paths`; `options` are the format's own.
+
+    `statements: model` writes the statements of a question-answer benchmark by the language model;
+    `model_or_template` uses the template where the model gives nothing usable.
+    """
+
+    format: Format
+    path: str | None = None
+    paths: tuple[str, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    statements: Literal["template", "model", "model_or_template"] = "template"
+
+
+@dataclass(frozen=True)
+class ByModelConfig:
+    """Altered claims by the language model; see `altered_by_model`."""
+
+    per_claim: int = 0
+    attempts: int = 3
+    known_only: bool = True
+
+
+@dataclass(frozen=True)
+class NegativesConfig:
+    """Which refuted pairs a data set holds. `balanced` overrides all others but `generic_claims`."""
+
+    annotated: bool = True
+    swapped_per_claim: int = 1
+    swapped_label: SwappedLabel = "refuted"
+    generic_claims: tuple[str, ...] = ()
+    balanced: bool = False
+    altered_per_claim: int = 0
+    word_groups: str | None = None
+    altered_evidence: AlteredEvidenceConfig = field(default_factory=AlteredEvidenceConfig)
+    by_model: ByModelConfig = field(default_factory=ByModelConfig)
+
+
+@dataclass(frozen=True)
+class SplitsConfig:
+    """Wanted shares of rows; they sum to 1. With `held_out_roles`, calibration and test get combinations of these
+    roles' values that training never shows."""
+
+    train: float = 0.7
+    validation: float = 0.1
+    calibration: float = 0.1
+    test: float = 0.1
+    held_out_roles: tuple[str, ...] = ()
+
+
+LeakPolicy = Literal["move", "refuse", "allow"]
+
+
+@dataclass(frozen=True)
+class LeaksConfig:
+    """What happens to groups that share a media file, or a claim of at least `claim_words` words."""
+
+    media: LeakPolicy = "move"
+    claims: LeakPolicy = "move"
+    claim_words: int = 8
+
+
+@dataclass(frozen=True)
+class ProbingConfig:
+    """How media files are looked at: child processes (null: one per processor), seconds a file may take, whether every
+    frame is decoded, and whether files may lie outside the media root (through `..`, links or absolute paths)."""
+
+    workers: int | None = None
+    timeout_s: float = 60.0
+    decode: bool = False
+    outside_root: Literal["refuse", "allow"] = "refuse"
+
+
+@dataclass(frozen=True)
+class BuildConfig:
+    """Everything a build depends on; docs/data.md explains each key."""
+
+    output: str
+    sources: tuple[SourceConfig, ...]
+    seed: int = 0
+    media_root: str | None = None
+    media: Literal["required", "absent"] = "required"
+    negatives: NegativesConfig = field(default_factory=NegativesConfig)
+    splits: SplitsConfig = field(default_factory=SplitsConfig)
+    leaks: LeaksConfig = field(default_factory=LeaksConfig)
+    probing: ProbingConfig = field(default_factory=ProbingConfig)
+    language_model: LanguageModelConfig | None = None
+    shortcut_probe: bool = True
+    card: bool = True
+    rows_per_shard: int = 50_000
+
+
+def resolved(config: BuildConfig) -> BuildConfig:
+    """The config with environment variables put in and its values checked.
+
+    Raises:
+        ConfigError: shares that do not sum to 1, a negative number, a missing file, an unset variable.
+    """
+    check_fractions(fractions_of(config))
+    _check_numbers(config)
+    if not config.sources:
+        raise ConfigError("sources: the list is empty, got []; name at least one annotation file")
+    sources = []
+    for number, source in enumerate(config.sources):
+        paths = [*([source.path] if source.path is not None else []), *source.paths]
+        if not paths:
+            raise ConfigError(f"sources[{number}]: no file is named, got no path; set path or paths")
+        found = tuple(expanded(path, f"sources[{number}]") for path in paths)
+        exists = Path.exists if source.format == "table" else Path.is_file  # a saved `datasets` table is a folder
+        if absent := [path for path in found if not exists(Path(path))]:
+            raise ConfigError(f"sources[{number}]: no such annotation file, got {absent[0]}; check the path")
+        sources.append(dataclasses.replace(source, path=None, paths=found))
+    media_root = None if config.media_root is None else expanded(config.media_root, "media_root")
+    output = expanded(config.output, "output")
+    rules = config.negatives
+    if rules.word_groups is not None:
+        rules = dataclasses.replace(rules, word_groups=expanded(rules.word_groups, "negatives.word_groups"))
+        if not Path(str(rules.word_groups)).is_file():
+            raise ConfigError(f"negatives.word_groups: no such file, got {rules.word_groups}; check the path")
+    return dataclasses.replace(config, sources=tuple(sources), media_root=media_root, output=output, negatives=rules)
+
+
+def _check_numbers(config: BuildConfig) -> None:
+    rules = config.negatives
+    counts = {
+        "negatives.swapped_per_claim": rules.swapped_per_claim,
+        "negatives.altered_per_claim": rules.altered_per_claim,
+        "negatives.by_model.per_claim": rules.by_model.per_claim,
+    }
+    for key, value in counts.items():
+        if value < 0:
+            raise ConfigError(f"{key}: must not be negative, got {value}; use 0 for none")
+    positive = {
+        "negatives.by_model.attempts": rules.by_model.attempts,
+        "leaks.claim_words": config.leaks.claim_words,
+        "probing.workers": 1 if config.probing.workers is None else config.probing.workers,
+        "probing.timeout_s": config.probing.timeout_s,
+        "rows_per_shard": config.rows_per_shard,
+    }
+    for key, value in positive.items():
+        if not value > 0:
+            raise ConfigError(f"{key}: must be greater than 0, got {value}; leave the key out for its default")
+    if rules.by_model.per_claim and config.language_model is None:
+        raise ConfigError("language_model: required for negatives.by_model, got none; name the endpoint and model")
+
+
+def media_root_of(config: BuildConfig) -> Path:
+    """What media paths of the data set are relative to: as configured, or the folder the sources have in common."""
+    if config.media_root is not None:
+        return Path(config.media_root)
+    return Path(os.path.commonpath([Path(path).absolute().parent for s in config.sources for path in s.paths]))
+
+
+def fractions_of(config: BuildConfig) -> dict[Split, float]:
+    """The wanted share of rows of every split."""
+    return {split: getattr(config.splits, split) for split in SPLITS}

@@ -1,0 +1,113 @@
+"""Find what would carry an answer from one split into another: the same media file, or the same long claim.
+
+Groups that share such a thing are tied, and tied groups go into one split together (`move`), or the build refuses
+(`refuse`). Media are the same when their bytes are; claims when nothing but case, punctuation and articles tells them
+apart. Short claims ("Object is pan.") recur in every data set by nature: whether they give a label away is for the
+claim-only probe to say, so only claims of at least `claim_words` words count as leaks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ...core.pairs import Split
+from .config import LeakPolicy, LeaksConfig
+from .spool import Spool
+
+_ARTICLES = frozenset({"a", "an", "the"})
+
+
+@dataclass
+class Ties:
+    """Groups tied to one another, and by what.
+
+    Attributes:
+        leader: {group: the first group of its tied set}, for tied groups only.
+        found: per kind ("media", "claims"), how many files or claims tie groups.
+        examples: per group, one thing that ties it, in words.
+    """
+
+    leader: dict[str, str] = field(default_factory=dict)
+    found: dict[str, int] = field(default_factory=lambda: {"media": 0, "claims": 0})
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def of(self, group: str) -> str:
+        """The group that stands for a group's tied set; itself if it is free."""
+        while (above := self.leader.get(group, group)) != group:
+            self.leader[group] = self.leader.get(above, above)
+            group = above
+        return group
+
+    def tie(self, kind: str, groups: Iterable[str], example: str) -> None:
+        """Tie two or more groups."""
+        first, *others = sorted(groups)
+        self.found[kind] += 1
+        for group in (first, *others):
+            self.examples.setdefault(group, example)
+            a, b = sorted((self.of(first), self.of(group)))
+            self.leader[b] = self.leader[a] = a
+
+
+def find_ties(spool: Spool, rules: LeaksConfig, policy: LeakPolicy) -> Ties:
+    """Every tie between groups of the kept rows by a thing for which the rules name this policy."""
+    ties = Ties()
+    if rules.media == policy:
+        for groups, path in _shared_media(spool):
+            ties.tie("media", groups, f"media file {path!r}")
+    if rules.claims == policy:
+        for groups, claim in _shared_claims(spool, rules.claim_words):
+            ties.tie("claims", groups, f"claim {claim!r}")
+    return ties
+
+
+def torn(ties: Ties, splits: Mapping[str, Split]) -> list[list[str]]:
+    """The tied sets whose groups are in two or more splits, each sorted."""
+    sets: dict[str, list[str]] = {}
+    for group in sorted(ties.leader):
+        sets.setdefault(ties.of(group), []).append(group)
+    return [groups for groups in sets.values() if len({splits[g] for g in groups if g in splits}) > 1]
+
+
+def loose_claim(claim: str) -> str:
+    """A claim without case, punctuation, articles and spacing: near-duplicates have it in common."""
+    words = re.findall(r"\w+", unicodedata.normalize("NFKC", claim).casefold())
+    return " ".join(word for word in words if word not in _ARTICLES)
+
+
+def _shared_media(spool: Spool) -> Iterator[tuple[set[str], str]]:
+    """Groups that show the same file: by content where it was hashed, else by path."""
+    query = """SELECT DISTINCT COALESCE(f.sha256, m.path) AS content, r.grp, m.path
+        FROM media m JOIN rows r ON r.e = m.e LEFT JOIN files f ON f.path = m.path
+        WHERE r.out = 0 ORDER BY content"""
+    yield from _several(spool.reader().execute(query))
+
+
+def _shared_claims(spool: Spool, min_words: int) -> Iterator[tuple[set[str], str]]:
+    reader = spool.reader()
+    reader.execute("CREATE TEMP TABLE loose (key BLOB, grp TEXT, claim TEXT)")
+    spaces = "LENGTH(claim) - LENGTH(REPLACE(claim, ' ', ''))"
+    long = f"SELECT DISTINCT claim, grp FROM rows WHERE out = 0 AND {spaces} >= ?"
+    keys = (
+        (hashlib.blake2b(loose.encode(), digest_size=16).digest(), group, claim)
+        for claim, group in spool.db.execute(long, (min_words - 1,))
+        if len((loose := loose_claim(claim)).split()) >= min_words
+    )
+    reader.executemany("INSERT INTO loose VALUES (?, ?, ?)", keys)
+    yield from _several(reader.execute("SELECT key, grp, claim FROM loose ORDER BY key, grp, claim"))
+
+
+def _several(rows: Iterable[tuple[bytes | str, str, str]]) -> Iterator[tuple[set[str], str]]:
+    """(groups, an example) for every run of equal keys with more than one group."""
+    key, groups, example = None, set(), ""
+    for here, group, text in rows:
+        if here != key:
+            if len(groups) > 1:
+                yield groups, example
+            key, groups, example = here, set(), text
+        groups.add(group)
+    if len(groups) > 1:
+        yield groups, example

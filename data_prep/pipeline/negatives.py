@@ -1,0 +1,304 @@
+"""Make the negatives a config asks for, split by split, reading the spool and appending to it.
+
+Swapped evidence is made here, claim by claim (all rows of a claim at once), altered claims and evidence in `altering`;
+each stretch of work is committed with the place it ends at. A balanced split is chosen as a whole in memory.
+
+Make altered claims and altered evidence, segment by segment of a split, reading the spool and appending to it.
+
+Each stretch of work is committed with the segment it ends at, so that a killed build goes on from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from tqdm import tqdm
+
+from ...core.pairs import SPLITS, Pair, Split, evidence_key
+from ..importers.base import Rejected, Row
+from ..language.answers import map_ordered
+from ..language.client import LanguageModel
+from ..negatives.altered_claims import altered_claims
+from ..negatives.altered_evidence import ORIGINS, altered_evidence
+from ..negatives.evidence_index import Known
+from ..negatives.model_proposals import altered_by_model
+from ..negatives.swapped import (
+    Asked,
+    Segments,
+    balanced_pairs,
+    normal_claim,
+    segment_rank,
+    swap_targets,
+    swapped_suffix,
+)
+from ..negatives.vocabulary import SHIPPED, Vocabulary, read_word_groups
+from .config import BuildConfig
+from .spool import INDEXES, LEFT_OUT, Spool, Stored, claim_key, evidence_of
+
+_COMMIT_EVERY = 20_000
+_COMMIT_MODEL_EVERY = 50  # answers of a model cost more than rows
+_THERE = "negatives that were there already"
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What came of one segment: new pairs, what could not be made, what a model never answered usably."""
+
+    pairs: Sequence[Pair] = ()
+    missing: Counter[str] | None = None
+    rejected: Sequence[Rejected] = ()
+
+
+def alter_split(
+    spool: Spool,
+    config: BuildConfig,
+    split: Split,
+    last: int,
+    vocabulary: Vocabulary | None,
+    model: LanguageModel | None,
+) -> Counter[str]:
+    """Append the altered claims and altered evidence of one split's rows up to number `last`.
+
+    Returns:
+        What could not be made, by reason.
+    """
+    rules = config.negatives
+    total: Counter[str] = Counter()
+    if any(getattr(rules.altered_evidence, origin) for origin in ORIGINS):
+        total += _in_stretches(spool, f"altered_evidence/{split}", _evidence(spool, config, split, last))
+    if rules.altered_per_claim and vocabulary is not None:
+        total += _in_stretches(spool, f"altered_claims/{split}", _claims(spool, config, split, last, vocabulary))
+    if rules.by_model.per_claim and vocabulary is not None and model is not None:
+        work = _by_model(spool, config, split, last, vocabulary, model)
+        total += _in_stretches(spool, f"altered_by_model/{split}", work, _COMMIT_MODEL_EVERY)
+    return total
+
+
+def collect_vocabulary(spool: Spool, config: BuildConfig) -> Vocabulary:
+    """What is true where in the kept rows of the data set, with the word groups the config names."""
+    groups = read_word_groups(config.negatives.word_groups or SHIPPED)
+    supported = spool.rows("r.out = 0 AND r.label = 'supported'", db=spool.reader())
+    return Vocabulary.collect((stored.row.pair for stored in supported), groups)
+
+
+Segment = tuple[int, list[Stored]]
+Work = Any  # a function of the last segment done: Iterator[tuple[Segment, _Made]]
+
+
+def _in_stretches(spool: Spool, step: str, work: Work, every: int = _COMMIT_EVERY) -> Counter[str]:
+    state = spool.progress(step) or {"after": 0, "missing": {}, "done": False}
+    missing = Counter(state["missing"])
+    if state["done"]:
+        return missing
+    pending = 0
+    for (e, stored), made in tqdm(work(state["after"]), desc=step, unit="segment", mininterval=1.0):
+        places = {s.row.pair.id: s.row for s in stored}
+        rows = [_row(pair, places[pair.meta["claim_of"]]) for pair in made.pairs]
+        there = len(rows) - spool.add_new(rows)
+        missing.update({_THERE: there, **(made.missing or {})})
+        spool.reject(made.rejected)
+        pending += max(len(rows), 1)
+        if pending >= every:
+            spool.note(step, {"after": e, "missing": missing, "done": False})
+            spool.commit()
+            pending = 0
+    spool.note(step, {"missing": missing, "done": True})
+    spool.commit()
+    return missing
+
+
+def _row(pair: Pair, source: Row) -> Row:
+    return Row(pair, source.file, source.line, source.record)
+
+
+def _stored_segments(spool: Spool, split: Split, last: int, after: int) -> Iterator[Segment]:
+    """The rows of each segment of a split, in the order of the segments, as they are before any row is made."""
+    where = "g.split = ? AND r.out = 0 AND r.n <= ? AND r.e > ?"
+    rows = spool.rows(where, (split, last, after), "r.e, r.n", spool.reader())
+    for e, same in itertools.groupby(rows, lambda stored: stored.e):
+        yield e, list(same)
+
+
+def _pairs(stored: Sequence[Stored]) -> list[Pair]:
+    return [s.row.pair for s in stored]
+
+
+def _evidence(spool: Spool, config: BuildConfig, split: Split, last: int) -> Work:
+    def work(after: int) -> Iterator[tuple[Segment, _Made]]:
+        rules = config.negatives
+        rows = spool.rows("g.split = ? AND r.out = 0 AND r.n <= ?", (split, last), db=spool.reader())
+        durations = dict(spool.db.execute("SELECT path, duration_s FROM files WHERE duration_s IS NOT NULL"))
+        known = Known.of((s.row.pair for s in rows), durations, rules.generic_claims, config.seed)
+        for e, stored in _stored_segments(spool, split, last, after):
+            found = [altered_evidence(pair, rules.altered_evidence, known, config.seed) for pair in _pairs(stored)]
+            missing = sum((m for _, m in found), Counter[str]())
+            named = Counter({f"negatives {origin} without a place": number for origin, number in missing.items()})
+            yield (e, stored), _Made([pair for pairs, _ in found for pair in pairs], named)
+
+    return work
+
+
+def _claims(spool: Spool, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary) -> Work:
+    def work(after: int) -> Iterator[tuple[Segment, _Made]]:
+        true_of, per_claim = _true_in_groups(spool), config.negatives.altered_per_claim
+        for e, stored in _stored_segments(spool, split, last, after):
+            made, missing = altered_claims(_pairs(stored), vocabulary, per_claim, config.seed, true_of(stored))
+            yield (e, stored), _Made(made, Counter({"altered claims without a value": missing}))
+
+    return work
+
+
+def _by_model(
+    spool: Spool, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary, model: LanguageModel
+) -> Work:
+    rules = config.negatives.by_model
+
+    def ask(item: tuple[Segment, Set[str]]) -> tuple[list[Pair], list[Rejected]]:
+        (_, stored), true = item
+        return altered_by_model(
+            _pairs(stored),
+            model,
+            vocabulary,
+            per_claim=rules.per_claim,
+            attempts=rules.attempts,
+            known_only=rules.known_only,
+            true_in_group=true,
+        )
+
+    def work(after: int) -> Iterator[tuple[Segment, _Made]]:
+        true_of = _true_in_groups(spool)
+        asked, given = itertools.tee((s, true_of(s[1])) for s in _stored_segments(spool, split, last, after))
+        for (segment, _), answer in zip(given, map_ordered(ask, asked, model.config.concurrency), strict=False):
+            if isinstance(answer, BaseException):
+                first = segment[1][0].row
+                message = f"no altered claims by the model, got {answer}; ask again, or go on without them"
+                kind = "no altered claims by the model"
+                yield segment, _Made(rejected=[Rejected(first.file, first.line, first.record, kind, message, 0, False)])
+            else:
+                pairs, rejected = answer
+                places = {s.row.pair.id: s.row for s in segment[1]}
+                placed = [
+                    dataclasses.replace(item, file=places[item.id].file, line=places[item.id].line)
+                    for item in rejected
+                    if item.id is not None
+                ]
+                yield segment, _Made(pairs, Counter({"altered claims no model gave": len(rejected)}), placed)
+
+    return work
+
+
+def _true_in_groups(spool: Spool) -> Callable[[Sequence[Stored]], Set[str]]:
+    """A function: normalised claims that hold anywhere in the groups of a segment's rows. Remembers the last groups."""
+
+    @lru_cache(maxsize=1)  # segments of a group follow one another
+    def true_in(groups: frozenset[str]) -> Set[str]:
+        query = "SELECT DISTINCT claim FROM rows WHERE grp = ? AND label = 'supported'"
+        return {normal_claim(claim) for group in groups for (claim,) in spool.db.execute(query, (group,))}
+
+    return lambda stored: true_in(frozenset(s.row.pair.group for s in stored))
+
+
+_IN_SPLIT = "g.split = ? AND r.out = 0 AND r.n <= ?"
+
+
+def make_negatives(spool: Spool, config: BuildConfig, model: LanguageModel | None) -> Counter[str]:
+    """Append the negatives of every split to the spool; how many rows were left out or could not be made, by reason."""
+    rules = config.negatives
+    facts = not rules.balanced and bool(rules.altered_per_claim or rules.by_model.per_claim)
+    altered = facts or any(getattr(rules.altered_evidence, origin) for origin in ORIGINS)
+    spool.index(*(INDEXES if altered else ["rows_group"]))
+    vocabulary = collect_vocabulary(spool, config) if facts else None
+    left_out: Counter[str] = Counter()
+    for split in SPLITS:
+        if (last := spool.progress(f"annotated/{split}")) is None:
+            last = spool.value("SELECT COALESCE(MAX(n), 0) FROM rows")
+            spool.note(f"annotated/{split}", last)
+        if rules.balanced:
+            left_out += _balance(spool, config, split, last)
+            continue
+        if rules.swapped_per_claim:
+            left_out += _swap_split(spool, config, split, last)
+        left_out += alter_split(spool, config, split, last, vocabulary, model)
+    return left_out
+
+
+def _swap_split(spool: Spool, config: BuildConfig, split: Split, last: int) -> Counter[str]:
+    """Swapped negatives of a split. The new rows are copied inside the spool: a claim asked of other evidence."""
+    rules, step = config.negatives, f"swapped/{split}"
+    state = spool.progress(step) or {"after": "", "missing": 0, "done": False}
+    missing = state["missing"]
+    pending: list[tuple[Any, ...]] = []
+    if not state["done"]:
+        segments, suffixes = _segment_index(spool, config, split, last)
+        start = bytes.fromhex(state["after"])
+        generic = {claim_key(claim) for claim in rules.generic_claims}
+        for after, ns, asked in tqdm(_asked(spool, split, last, start), desc=step, unit="claim", mininterval=1.0):
+            if after in generic:
+                continue
+            chosen, without = swap_targets(asked, segments, rules.swapped_per_claim, config.seed)
+            missing += without
+            for i, j in chosen:
+                row = (segments.keys[j], asked[i].id + suffixes[j], rules.swapped_label, segments.groups[j], ns[i])
+                pending.append(row)
+            if len(pending) >= _COMMIT_EVERY:
+                spool.copy_swapped(pending)
+                spool.note(step, {"after": after.hex(), "missing": missing, "done": False})
+                spool.commit()
+                pending.clear()
+        spool.copy_swapped(pending)
+        spool.note(step, {"missing": missing, "done": True})
+        spool.commit()
+    return Counter({"swapped negatives without a segment": missing})
+
+
+def _segment_index(spool: Spool, config: BuildConfig, split: Split, last: int) -> tuple[Segments[int], list[str]]:
+    """The segments of a split (evidence numbers, group of the first row of each), and what ids get from each."""
+    query = f"""SELECT f.e, r.grp, v.json FROM
+        (SELECT r.e AS e, MIN(r.n) AS n FROM groups g CROSS JOIN rows r ON r.grp = g.name
+         WHERE {_IN_SPLIT} GROUP BY r.e) f
+        JOIN rows r ON r.n = f.n JOIN evidence v ON v.e = f.e"""
+    found = [(evidence_key(evidence_of(text)), e, group) for e, group, text in spool.db.execute(query, (split, last))]
+    found.sort(key=lambda item: segment_rank(config.seed, item[0]))
+    segments = Segments([e for _, e, _ in found], [group for *_, group in found])
+    return segments, [swapped_suffix(key) for key, *_ in found]
+
+
+def _asked(spool: Spool, split: Split, last: int, after: bytes) -> Iterator[tuple[bytes, list[int], list[Asked[int]]]]:
+    """(claim, numbers of its rows, the rows) for each claim of a split that follows the claim `after`."""
+    query = f"""SELECT r.claim_key, r.n, r.id, r.e, r.grp, r.label IS 'supported'
+        FROM groups g CROSS JOIN rows r ON r.grp = g.name
+        WHERE {_IN_SPLIT} AND r.claim_key > ? ORDER BY r.claim_key, r.n"""
+    rows = spool.reader().execute(query, (split, last, after))
+    for key, same in itertools.groupby(rows, lambda row: row[0]):
+        found = list(same)
+        yield key, [row[1] for row in found], [Asked(*row[2:]) for row in found]
+
+
+def _rows(made: Iterable[Pair], stored: Sequence[Stored]) -> list[Row]:
+    """New pairs as rows that name the place of the row they were made from."""
+    places = {s.row.pair.id: s.row for s in stored}
+    rows = ((pair, places[pair.meta["claim_of"]]) for pair in made)
+    return [Row(pair, row.file, row.line, row.record) for pair, row in rows]
+
+
+def _balance(spool: Spool, config: BuildConfig, split: Split, last: int) -> Counter[str]:
+    if (done := spool.progress(f"balanced/{split}")) is not None:
+        return Counter(done)
+    rules = config.negatives
+    stored = list(spool.rows(_IN_SPLIT, (split, last)))
+    pairs = [s.row.pair for s in stored]
+    chosen, reasons = balanced_pairs(pairs, rules.generic_claims, config.seed, rules.swapped_label)
+    kept = {pair.id for pair in chosen}
+    spool.take_out((s.n for s in stored if s.row.pair.id not in kept), LEFT_OUT)
+    annotated = {pair.id for pair in pairs}
+    spool.add(_rows((pair for pair in chosen if pair.id not in annotated), stored))
+    left_out = Counter({f"claims {reason}": number for reason, number in reasons.items()})
+    spool.note(f"balanced/{split}", left_out)
+    spool.commit()
+    return left_out

@@ -1,0 +1,218 @@
+"""The build: annotations of any known format in, one validated, split data set directory out.
+
+It goes through stages, each of them repeatable: import, check, divide, make negatives, write shards, describe. What a
+stage has done is kept in `<output>.building`, so that a build that was killed goes on where it was, and gives the same
+bytes as one that was not.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ... import core
+from ...core.errors import ConfigError, RowError
+from ..dataset.card import write_card
+from ..dataset.card_statistics import CardStatistics
+from ..dataset.shards import MANIFEST, SCHEMA_VERSION, read_manifest
+from ..importers.base import Rejected
+from ..language.client import LanguageModel
+from .check_media import check_media
+from .config import BuildConfig, media_root_of, resolved
+from .negatives import make_negatives
+from .sources import annotation_files, check_options, import_sources, other_files, source_digest, source_entries
+from .splitting import divide
+from .spool import NOT_ASKED, Spool
+from .validate import check_together
+from .write import (
+    git_revision,
+    media_in_several_splits,
+    probe_spool,
+    spool_counts,
+    statistics_of,
+    versions,
+    write_spool,
+)
+
+REJECTED = "rejected.jsonl"
+READ_BESIDE = (".json", ".jsonl", ".srt", ".vtt")
+SHOWN_REJECTED = 20
+
+
+def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
+    """Build the data set `config` describes and return its manifest.
+
+    Raises:
+        ConfigError: a path, share or number in the config that cannot be used; another build of this output is running.
+        RowError: bad rows (unless `skip_invalid`), listed in `<output>.rejected.jsonl`; or no rows are left.
+    """
+    config = resolved(config)
+    check_options(config)
+    output = Path(config.output)
+    _check_output(output)
+    digests = {path: source_digest(Path(path)) for path in annotation_files(config)}
+    others = {path: source_digest(Path(path), READ_BESIDE) for path in other_files(config)}
+    with _workplace(output) as folder:
+        spool = Spool(folder / "rows.sqlite", _digest(config, digests | others))
+        try:
+            said = _stages(spool, config, skip_invalid)
+            shards = write_spool(spool, folder, config.rows_per_shard)
+            statistics = statistics_of(spool)
+            manifest = {
+                "schema_version": SCHEMA_VERSION,
+                "counts": spool_counts(spool, statistics),
+                "shards": shards,
+                "media": config.media,
+                "media_root": os.path.relpath(media_root_of(config).resolve(), output.resolve()),
+                **said,
+                "media_in_several_splits": media_in_several_splits(spool),
+                "sources": source_entries(spool, config, digests),
+                "other_files": others,
+                "seed": config.seed,
+                "config": dataclasses.asdict(config),
+                "git_revision": git_revision(),
+                "versions": versions(),
+                "shortcut_probe": probe_spool(spool, config.seed) if config.shortcut_probe else None,
+            }
+            return _publish(output, folder, spool, manifest, statistics)
+        except RowError:
+            shutil.rmtree(folder, ignore_errors=True)  # what must be mended changes the build: nothing to go on from
+            raise
+        finally:
+            spool.close()
+
+
+def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, Any]:
+    """Everything up to the rows' being final; what the manifest says of it."""
+    output, root = Path(config.output), media_root_of(config)
+    model = None if config.language_model is None else LanguageModel(config.language_model)
+    merged = import_sources(spool, config, root, model)
+    if (merged_repeats := spool.progress("together")) is None:
+        spool.index("rows_claim")
+        merged_repeats = merged + check_together(spool)
+        spool.note("together", merged_repeats)
+        spool.commit()
+    if spool.progress("media") is None:
+        spool.index("rows_evidence")
+        spool.note("media", check_media(spool, root, config.probing) if config.media == "required" else {})
+        spool.commit()
+    total = spool.value("SELECT COUNT(*) FROM rows")
+    _stop_if_bad(spool, total, output, skip_invalid)
+    if (said := spool.progress("divided")) is None:
+        not_asked = _take_out_unasked(spool, config)
+        said = {"not_asked": not_asked, **divide(spool, config)}
+        spool.note("divided", said)
+        spool.commit()
+    left_out = make_negatives(spool, config, model) + Counter({"annotated rows not asked for": said.pop("not_asked")})
+    if not spool.value("SELECT COUNT(*) FROM rows WHERE out = 0"):
+        _write_rejected(_list_beside(output), spool.rejected())
+        raise RowError(f"{output}: no rows are left, got {total} rows in; see {_list_beside(output)}")
+    return {
+        "rejected": spool.count_rejected(),
+        "left_out": {reason: number for reason, number in sorted(left_out.items()) if number},
+        "merged_repeats": merged_repeats,
+        "media_files": spool.progress("media"),
+        **({} if model is None else {"language_model": model.costs()}),
+        **said,
+    }
+
+
+def _digest(config: BuildConfig, digests: dict[str, str]) -> str:
+    """Equal for builds that would do the same: config, bytes of all files read, code and libraries."""
+    folders = (Path(core.__file__).parent, Path(__file__).parents[1])
+    code = [source_digest(folder, (".py", ".yaml")) for folder in folders]
+    what = [dataclasses.asdict(config), digests, code, versions()]
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def _take_out_unasked(spool: Spool, config: BuildConfig) -> int:
+    if config.negatives.balanced:
+        unasked = "label IS NOT 'supported'"
+    elif not config.negatives.annotated:
+        unasked = "origin = 'negative_annotated'"
+    else:
+        return 0
+    return spool.db.execute(f"UPDATE rows SET out = {NOT_ASKED} WHERE out = 0 AND {unasked}").rowcount
+
+
+def _stop_if_bad(spool: Spool, total: int, output: Path, skip_invalid: bool) -> None:
+    kinds = spool.count_rejected(blocking=True)
+    if not kinds or skip_invalid:
+        return
+    beside = _list_beside(output)
+    _write_rejected(beside, spool.rejected())
+    shown = [f"  {item}" for item in itertools.islice(spool.rejected(blocking=True), SHOWN_REJECTED)]
+    if (more := sum(kinds.values()) - SHOWN_REJECTED) > 0:
+        shown.append(f"  ... and {more} more")
+    counted = ", ".join(f"{number} x {kind}" for kind, number in kinds.items())
+    remedy = f"all are in {beside}; repair them, or go on without them by --skip-invalid"
+    raise RowError("\n".join([f"{output}: bad annotations, got {counted} (beside {total} rows); {remedy}", *shown]))
+
+
+def _check_output(output: Path) -> None:
+    if output.exists() and any(output.iterdir() if output.is_dir() else [output]):
+        try:
+            read_manifest(output, any_version=True)
+        except RowError as error:
+            raise ConfigError(f"output: exists and is no data set, got {output}; name another ({error})") from None
+
+
+@contextmanager
+def _workplace(output: Path) -> Iterator[Path]:
+    """The build's working folder, ours alone while we hold its lock; removed unless the build was cut off."""
+    folder = output.with_name(f"{output.name}.building")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"output: nothing can be written beside it, got {error}; name another folder") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"output: another build is writing it, got {output}; wait for it to end") from None
+        yield folder
+
+
+def _publish(
+    output: Path, folder: Path, spool: Spool, manifest: dict[str, Any], statistics: CardStatistics
+) -> dict[str, Any]:
+    """Put the finished files together and give them their name: a data set is there whole or not at all."""
+    files = [entry["file"] for entries in manifest["shards"].values() for entry in entries]
+    temporary = folder / "dataset"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    for name in files:
+        (folder / name).rename(temporary / name)
+    _write_rejected(temporary / REJECTED, spool.rejected())
+    if manifest["config"]["card"]:
+        write_card(temporary, manifest, statistics, manifest["shortcut_probe"])
+    text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"
+    (temporary / MANIFEST).write_text(text, encoding="utf-8")
+    if output.exists():
+        shutil.rmtree(folder / "replaced", ignore_errors=True)
+        output.rename(folder / "replaced")
+    temporary.rename(output)
+    shutil.rmtree(folder)
+    _list_beside(output).unlink(missing_ok=True)
+    return json.loads(text)
+
+
+def _list_beside(output: Path) -> Path:
+    return output.with_name(f"{output.name}.{REJECTED}")
+
+
+def _write_rejected(path: Path, rejected: Iterable[Rejected]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(dataclasses.asdict(item), ensure_ascii=True)}\n" for item in rejected)

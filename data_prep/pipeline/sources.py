@@ -1,0 +1,277 @@
+"""Read the annotation files a build names, whatever their format, into the spool, with media paths under one root."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ...core.config import from_mapping
+from ...core.errors import ConfigError, RowError
+from ...core.pairs import Evidence, Image, VideoSegment
+from ..dataset.shards import pair_from, read_pair_records, sha256_of
+from ..importers import (
+    cgbench,
+    mirage,
+    mirage_judgments,
+    mirage_predictions,
+    mirage_raw,
+    murgat,
+    omdbench,
+    table,
+    videommmu,
+    youcook2,
+)
+from ..importers.base import Record, Rejected, Row, reject
+from ..importers.facts import read_facts
+from ..importers.mirage_grounding import merge_judgments, read_judgments
+from ..importers.mirage_judgments import merge_annotators
+from ..language.client import LanguageModel
+from ..language.rewrite import read_with_statements
+from .config import BuildConfig, SourceConfig
+from .spool import Spool
+from .validate import check_contents
+
+_BATCH = 10_000
+_CACHED_PLACES = 20_000
+_MOST_NAME_CHARS = 200
+
+
+def import_sources(spool: Spool, config: BuildConfig, root: Path, model: LanguageModel | None = None) -> int:
+    """Read every source of a (resolved) config into the spool; media paths become relative to `root`.
+
+    What was committed before a kill is not added again.
+
+    Returns:
+        How many repeated judgments were merged into one row.
+    """
+    merged = 0
+    for number, source in enumerate(config.sources):
+        step = f"import/{number}"
+        if source.format in _MERGED:
+            merged += _import_merged(spool, config, number, root)
+            continue
+        read = _reader(config, number, model)
+        for place, path in enumerate(source.paths):
+            _import_file(spool, read, Path(path), f"{step}/{place}", _Placer(config, Path(path), root))
+    return merged
+
+
+def source_entries(spool: Spool, config: BuildConfig, digests: dict[str, str]) -> list[dict[str, Any]]:
+    """Per annotation file its format, path, SHA-256 and number of rows, for the manifest."""
+    entries = []
+    for number, source in enumerate(config.sources):
+        for place, path in enumerate(source.paths):
+            rows = spool.progress(f"import/{number}/{place}")["rows"]
+            entries.append({"format": source.format, "path": path, "sha256": digests[path], "rows": rows})
+    return entries
+
+
+def annotation_files(config: BuildConfig) -> list[str]:
+    """Every annotation file a (resolved) config names."""
+    return [path for source in config.sources for path in source.paths]
+
+
+def other_files(config: BuildConfig) -> list[str]:
+    """Files and folders a (resolved) config names besides annotations: transcripts, durations, word groups, ..."""
+    beside = {
+        Path(path).parent / value
+        for source in config.sources
+        for path in source.paths
+        for value in source.options.values()
+        if isinstance(value, str) and 0 < len(value) < _MOST_NAME_CHARS
+    }
+    found = {str(path) for path in beside if path.exists()}
+    return sorted(found if config.negatives.word_groups is None else {*found, config.negatives.word_groups})
+
+
+def source_digest(path: Path, suffixes: tuple[str, ...] = ("",)) -> str:
+    """SHA-256 of a file; of a folder, over the names and digests of the files in it that end so."""
+    if path.is_file():
+        return sha256_of(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(suffixes))
+    names = "".join(f"{file.relative_to(path).as_posix()} {sha256_of(file)}\n" for file in files)
+    return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _import_file(
+    spool: Spool, read: Callable[[Path], Iterator[Row | Rejected]], path: Path, step: str, place: _Placer
+) -> None:
+    """Add a file's rows, a batch at a time, each batch committed with the number of items it ends at."""
+    state = spool.progress(step) or {"items": 0, "rows": 0, "done": False}
+    if state["done"]:
+        return
+    with tqdm(desc=f"reading {path.name}", unit="row", mininterval=1.0) as bar:
+        items = 0
+        for batch in _batches(read(path)):
+            items += len(batch)
+            bar.update(len(batch))
+            if items <= state["items"]:
+                continue
+            rows = [item for item in batch if isinstance(item, Row)]
+            good, bad = check_contents(rows)
+            spool.reject([*(item for item in batch if isinstance(item, Rejected)), *bad])
+            spool.add(good, place)
+            state = {"items": items, "rows": state["rows"] + len(rows), "done": False}
+            spool.note(step, state)
+            spool.commit()
+    spool.note(step, {**state, "done": True})
+    spool.commit()
+
+
+def _batches(items: Iterable[Row | Rejected]) -> Iterator[list[Row | Rejected]]:
+    """Batches that never divide the rows of one annotation."""
+    batch: list[Row | Rejected] = []
+    for item in items:
+        if len(batch) >= _BATCH and (item.file, item.line) != (batch[-1].file, batch[-1].line):
+            yield batch
+            batch = []
+        batch.append(item)
+    if batch:
+        yield batch
+
+
+def _import_merged(spool: Spool, config: BuildConfig, number: int, root: Path) -> int:
+    """Add a source whose rows can only be told from one another together, in one go."""
+    source, step, read = config.sources[number], f"import/{number}", _reader(config, number, None)
+    if (done := spool.progress(step)) is not None:
+        return done
+    rows: list[Row] = []
+    for place, path in enumerate(source.paths):
+        items = list(read(Path(path)))
+        here = [item for item in items if isinstance(item, Row)]
+        spool.reject(item for item in items if isinstance(item, Rejected))
+        spool.note(f"{step}/{place}", {"rows": len(here)})
+        good, bad = check_contents(here)
+        spool.reject(bad)
+        place = _Placer(config, Path(path), root)
+        rows.extend(
+            dataclasses.replace(row, pair=dataclasses.replace(row.pair, evidence=place(row.pair.evidence)))
+            for row in good
+        )
+    together, conflicts = _MERGED[source.format](rows, _options(source, number))
+    spool.reject(conflicts)
+    spool.add(together)
+    merged = len(rows) - len(together) - sum(item.pairs or 0 for item in conflicts)
+    spool.note(step, merged)
+    spool.commit()
+    return merged
+
+
+class _Placer:
+    """Gives evidence of one file media paths relative to the data set's root, and marks media absent where they are."""
+
+    def __init__(self, config: BuildConfig, path: Path, root: Path) -> None:
+        self._absent = config.media == "absent"
+        self._folder = path.absolute().parent if config.media_root is None else root
+        self._root = root
+        self._placed: dict[tuple[Evidence, ...], tuple[Evidence, ...]] = {}
+        self._latest: tuple[Any, Any] = (None, None)
+
+    def __call__(self, evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
+        if evidence is self._latest[0]:
+            return self._latest[1]
+        placed = self._placed.get(evidence)
+        if placed is None:
+            if len(self._placed) >= _CACHED_PLACES:
+                self._placed.clear()
+            placed = self._placed[evidence] = tuple(self._place(part) for part in evidence)
+        self._latest = (evidence, placed)
+        return placed
+
+    def _place(self, part: Evidence) -> Evidence:
+        if not isinstance(part, (VideoSegment, Image)):
+            return part
+        if isinstance(part, VideoSegment):  # 1 and 1.0 are the same time, and must be the same text
+            end_s = None if part.end_s is None else float(part.end_s)
+            part = dataclasses.replace(part, start_s=float(part.start_s), end_s=end_s)
+        if self._folder != self._root and not os.path.isabs(part.path):
+            part = dataclasses.replace(part, path=os.path.relpath(self._folder / part.path, self._root))
+        return dataclasses.replace(part, absent=True) if self._absent and isinstance(part, VideoSegment) else part
+
+
+def check_options(config: BuildConfig) -> None:
+    """Raise `ConfigError` unless every source's options are those of its format; touches no annotation file."""
+    for number, source in enumerate(config.sources):
+        _options(source, number)
+        if source.statements != "template" and source.format not in _WITH_STATEMENTS:
+            known = sorted(_WITH_STATEMENTS)
+            raise ConfigError(f"sources[{number}].statements: format writes none, got {source.format}; one of {known}")
+        if source.statements != "template" and config.language_model is None:
+            raise ConfigError(
+                f"language_model: required for statements={source.statements}, got none; name the endpoint and model"
+            )
+
+
+def _options(source: SourceConfig, number: int) -> Any:
+    where = f"sources[{number}].options"
+    if source.format in _WITH_OPTIONS:
+        return from_mapping(_WITH_OPTIONS[source.format].Options, dict(source.options), where=where)
+    if source.options:
+        raise ConfigError(
+            f"{where}: format has no options, got {sorted(source.options)} for {source.format}; remove them"
+        )
+    return None
+
+
+def _reader(
+    config: BuildConfig, number: int, model: LanguageModel | None
+) -> Callable[[Path], Iterator[Row | Rejected]]:
+    """What reads one annotation file of a source."""
+    source = config.sources[number]
+    options = _options(source, number)
+    if options is None:
+        return _WITHOUT_OPTIONS[source.format]
+    read = _WITH_OPTIONS[source.format].read
+    if source.statements == "template":
+        return lambda path: read(path, options)
+    assert model is not None, "check_options was not called"
+    workers, fall_back = model.config.concurrency, source.statements == "model_or_template"
+    return lambda path: read_with_statements(read, path, options, model, workers, fall_back)
+
+
+def _read_pair_rows(path: Path) -> Iterator[Row | Rejected]:
+    for item in read_pair_records(path):
+        if isinstance(item, Rejected):
+            yield item
+            continue
+        try:
+            pair = pair_from(item)
+            yield Row(pair, item.file, item.line, pair.id)
+        except RowError as error:
+            yield _not_a_pair(item, error)
+
+
+def _not_a_pair(item: Record, error: RowError) -> Rejected:
+    message = str(error).removeprefix(f"{item.file}:{item.line}: ")
+    name = item.value.get("id") if isinstance(item.value, dict) else None
+    return reject(item, message, id=name if isinstance(name, str) else None)
+
+
+_WITHOUT_OPTIONS: dict[str, Callable[[Path], Iterator[Row | Rejected]]] = {
+    "facts": read_facts,
+    "grounding": read_judgments,
+    "pairs": _read_pair_rows,
+}
+_WITH_OPTIONS: dict[str, Any] = {
+    "mirage": mirage,
+    "mirage_raw": mirage_raw,
+    "mirage_predictions": mirage_predictions,
+    "mirage_judgments": mirage_judgments,
+    "murgat": murgat,
+    "cgbench": cgbench,
+    "omdbench": omdbench,
+    "youcook2": youcook2,
+    "videommmu": videommmu,
+    "table": table,
+}
+_WITH_STATEMENTS = frozenset({"cgbench", "videommmu"})
+_MERGED: dict[str, Callable[[list[Row], Any], tuple[list[Row], list[Rejected]]]] = {
+    "grounding": lambda rows, _: merge_judgments(rows),
+    "mirage_judgments": lambda rows, options: merge_annotators(rows, options.annotators),
+}

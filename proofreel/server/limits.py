@@ -1,0 +1,104 @@
+"""What a server allows: sizes, durations, counts and times, each with the flag that sets it.
+
+Requests that are refused: an HTTP status, a message in the project's wording, and the class it is counted under.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from proofreel.core.errors import CalibrationError, ConfigError, MediaError, ModelInputError, ProofreelError, RowError
+
+
+def _limit(default: float | int, told: str) -> Any:
+    return field(default=default, metadata={"told": told})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits of one server. Every numeric field is a flag of `proofreel serve`.
+
+    Attributes:
+        token: what requests must carry as `Authorization: Bearer`; None lets everybody in.
+    """
+
+    token: str | None = field(default=None, repr=False)
+    max_claims: int = _limit(256, "claims of one request")
+    max_evidence: int = _limit(8, "pieces of evidence of one request")
+    max_body: int = _limit(4 * 2**20, "bytes of a request's body")
+    max_media: int = _limit(4 * 2**30, "bytes of a media file")
+    max_span_s: float = _limit(600.0, "seconds of one video segment")
+    timeout_s: float = _limit(120.0, "seconds until a request is answered")
+    body_s: float = _limit(30.0, "seconds a request's body may take to arrive")
+    decode_s: float = _limit(20.0, "seconds a decoder may take over one request's media")
+    drain_s: float = _limit(30.0, "seconds that requests in progress get at shutdown")
+    queue: int = _limit(4096, "claims that may wait or be scored; more are refused with 429")
+    batch: int = _limit(512, "claims given to the network at once, if no request brings more")
+    window_s: float = _limit(0.004, "seconds to wait for company before a batch is scored")
+    readers: int = _limit(2, "processes that decode media")
+    cache_gib: float = _limit(2.0, "GiB of decoded frames kept on disk")
+
+    def __post_init__(self) -> None:
+        """`ConfigError` for a limit that is not above 0, and for a queue that no full request would fit into."""
+        for name in limits():
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}: must be above 0, got {getattr(self, name)}; fix the flag")
+        if self.queue < self.max_claims:
+            raise ConfigError(f"queue: must hold one full request, got {self.queue} < {self.max_claims}; raise --queue")
+        if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
+            raise ConfigError("token: must be printable ASCII, got other characters or nothing; choose another")
+
+
+def limits() -> dict[str, tuple[float | int, str]]:
+    """Default and meaning of every limit, by name."""
+    return {f.name: (f.default, f.metadata["told"]) for f in fields(Settings) if "told" in f.metadata}  # type: ignore[misc]
+
+
+KINDS = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "outside_media_root",
+    404: "not_found",
+    405: "wrong_method",
+    408: "slow_request",
+    413: "too_large",
+    415: "wrong_content_type",
+    422: "unreadable",
+    429: "busy",
+    500: "internal",
+    501: "not_implemented",
+    503: "shutting_down",
+    504: "timeout",
+}
+
+
+class RefusedError(ProofreelError):
+    """A request that gets `status` and no verdicts; `retry_after_s` where another try may help."""
+
+    def __init__(self, status: int, message: str, retry_after_s: int | None = None) -> None:
+        super().__init__(message)
+        self.status, self.retry_after_s = status, retry_after_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those that go with the status."""
+        found = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        return found | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
+
+
+def as_refusal(error: Exception) -> RefusedError:
+    """Any error as a refusal: the caller's mistakes as 4xx, everything else as 500 without its details."""
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, (RowError, ConfigError, CalibrationError)):
+        return RefusedError(400, str(error))
+    if isinstance(error, (MediaError, ModelInputError)):
+        return RefusedError(422, str(error))
+    return RefusedError(500, f"server: failed, got {type(error).__name__}; see the server's log")
+
+
+def body_of(refusal: RefusedError) -> dict[str, Any]:
+    """The JSON body of a refusal; clients of OpenAI's API read the same keys."""
+    kind = KINDS.get(refusal.status, "error")
+    return {"error": {"message": str(refusal), "type": kind, "param": None, "code": refusal.status}}

@@ -1,0 +1,205 @@
+"""Everything that opens a media file, in child processes with a deadline: a file that hangs its decoder fails alone.
+
+A child decodes a request's frames into the frame cache, from which the network's thread then reads them; it also makes
+the pictures of the page. The network's thread meets only files that a child has read before.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import queue
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from PIL import Image as PILImage
+
+from proofreel.core.errors import MediaError
+from proofreel.core.pairs import Evidence, Image, VideoSegment
+from proofreel.data_prep.media.frame_cache import FrameCache
+from proofreel.data_prep.media.frames import FrameSampling, read_frames, read_image
+from proofreel.data_prep.media.probe import FileStamp, file_stamp, probe
+from proofreel.data_prep.media.sandbox import Outcome, run_guarded
+
+PICTURE_PIXELS = (28 * 28, 320 * 200)
+"""Bounds on one frame of the page."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """Where media lie and where their frames are kept; what the children need to know."""
+
+    root: str
+    cache: str
+    cache_gib: float
+    sampling: FrameSampling
+    max_span_s: float
+
+
+@dataclass(frozen=True)
+class Task:
+    """A function of this module, and the evidence it is called with."""
+
+    do: Callable[[Library, Any], Any]
+    library: Library
+    given: Any
+
+
+class HangingFiles:
+    """Files that a decoder hung or died on, remembered until they change, so that each costs one deadline at most."""
+
+    def __init__(self, most: int = 4096) -> None:
+        self._known: OrderedDict[str, tuple[FileStamp, str]] = OrderedDict()
+        self._lock, self._most = threading.Lock(), most
+
+    def reason(self, files: list[str]) -> str | None:
+        """What was said of the first of these files that is remembered and has not changed since."""
+        with self._lock:
+            known = [(file, *self._known[file]) for file in files if file in self._known]
+        return next((reason for file, stamp, reason in known if _stamp(file) == stamp), None)
+
+    def remember(self, file: str, reason: str) -> None:
+        """Never again, unless the file changes."""
+        if (stamp := _stamp(file)) is None:
+            return
+        with self._lock:
+            self._known[file] = stamp, reason
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+
+
+class MediaPool:
+    """A few child processes that answer one task each at a time."""
+
+    def __init__(self, workers: int, timeout_s: float, hanging: HangingFiles) -> None:
+        self._tasks: queue.SimpleQueue[tuple[Task, Future[Any]] | None] = queue.SimpleQueue()
+        self._timeout_s, self._hanging = timeout_s, hanging
+        self._threads = [threading.Thread(target=self._serve, daemon=True, name=f"media-{i}") for i in range(workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(self, task: Task) -> Future[Any]:
+        """The task's value, or `MediaError` with the reason."""
+        future: Future[Any] = Future()
+        if (reason := self._hanging.reason(_files(task))) is not None:
+            future.set_exception(MediaError(reason))
+        else:
+            self._tasks.put((task, future))
+        return future
+
+    def close(self) -> None:
+        """No more tasks; children end when theirs are done, or with this process."""
+        for _ in self._threads:
+            self._tasks.put(None)
+
+    def _serve(self) -> None:
+        asked: list[tuple[Task, Future[Any]]] = []
+        while True:
+            try:
+                for outcome in run_guarded(_work, self._given(asked), 1, self._timeout_s, _name):
+                    self._tell(*asked.pop(), outcome)
+                return
+            except Exception as error:  # a child that cannot even start; the next task tries again
+                if asked:
+                    asked.pop()[1].set_exception(MediaError(f"media reader: cannot start, got {error}; see the log"))
+
+    def _tell(self, task: Task, future: Future[Any], outcome: Outcome[Any]) -> None:
+        if outcome.error is None:
+            future.set_result(outcome.value)
+            return
+        files = _files(task)
+        fatal = outcome.error.startswith((f"{_name(task)}: reader hung", f"{_name(task)}: reader died"))
+        if fatal and len(files) == 1:  # of several it is unknown which one it was
+            self._hanging.remember(files[0], outcome.error)
+        future.set_exception(MediaError(outcome.error))
+
+    def _given(self, asked: list[tuple[Task, Future[Any]]]) -> Iterator[Task]:
+        while (entry := self._tasks.get()) is not None:
+            task, future = entry
+            if future.set_running_or_notify_cancel():
+                asked.append(entry)
+                yield task
+
+
+def prepare(library: Library, evidence: tuple[Evidence, ...]) -> None:
+    """Check every video and image of an evidence, and decode the frames of its segments into the cache.
+
+    Raises:
+        MediaError: unreadable, no such span, or a span longer than is allowed.
+    """
+    for piece in evidence:
+        if isinstance(piece, VideoSegment):
+            info = probe(piece.path, library.root)
+            length_s = (info.duration_s if piece.end_s is None else piece.end_s) - piece.start_s
+            if length_s > library.max_span_s:
+                raise MediaError(
+                    f"{piece.path}: span is too long, got {length_s:.1f} of at most {library.max_span_s:g} s; "
+                    "shorten it, or raise --max-span-s"
+                )
+            cache = _cache(library.cache, library.cache_gib)
+            cache.read(piece, library.sampling, library.root)
+        elif isinstance(piece, Image):
+            read_image(piece.path, library.root)
+
+
+def describe(library: Library, path: str) -> dict[str, Any]:
+    """Length and size of a video."""
+    info = probe(path, library.root)
+    return {"path": path, "duration_s": info.duration_s, "width": info.width, "height": info.height, "fps": info.fps}
+
+
+def picture(library: Library, segment: VideoSegment) -> list[tuple[float, bytes]]:
+    """(time in seconds, JPEG) of the frames a verifier looks at in a segment, large enough for a person."""
+    low, high = PICTURE_PIXELS
+    frames = read_frames(segment, replace(library.sampling, min_pixels=low, max_pixels=high), library.root)
+    times_s = [float(t) for t in frames.times_s]
+    return [(t, _jpeg(pixels)) for t, pixels in zip(times_s, frames.pixels_FHWC, strict=True) if math.isfinite(t)]
+
+
+def thumbnail(library: Library, path: str) -> bytes:
+    """A JPEG from the middle of a video."""
+    duration_s = probe(path, library.root).duration_s
+    two = FrameSampling(fps=1.0, min_frames=2, max_frames=2, min_pixels=28 * 28, max_pixels=160 * 100)
+    return _jpeg(read_frames(VideoSegment(path, 0.0, duration_s), two, library.root).pixels_FHWC[1])
+
+
+def _work(task: Task) -> Any:
+    return task.do(task.library, task.given)
+
+
+def _paths(task: Task) -> list[str]:
+    pieces = task.given if isinstance(task.given, tuple) else (task.given,)
+    paths = [p if isinstance(p, str) else p.path for p in pieces if isinstance(p, (str, VideoSegment, Image))]
+    return sorted({*paths})
+
+
+def _files(task: Task) -> list[str]:
+    return [str(Path(task.library.root) / path) for path in _paths(task)]
+
+
+def _name(task: Task) -> str:
+    return " and ".join(_paths(task))
+
+
+def _stamp(file: str) -> FileStamp | None:
+    try:
+        return file_stamp(Path(file))
+    except MediaError:
+        return None
+
+
+def _jpeg(pixels_HWC: Any) -> bytes:
+    file = io.BytesIO()
+    PILImage.fromarray(pixels_HWC).save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
+@lru_cache(maxsize=1)
+def _cache(folder: str, max_gib: float) -> FrameCache:
+    return FrameCache(Path(folder), max_gib, timeout_s=None)  # the deadline is this process's own

@@ -1,0 +1,142 @@
+"""What a request passes before its route: shutdown, token, size and slowness of its body. Requests are counted here.
+
+What a server counts, in Prometheus's text format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .limits import KINDS, RefusedError, Settings, body_of
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class Measures:
+    """The counters of one server, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        of = self.registry
+        self.requests = Counter("proofreel_requests", "Requests answered.", ["route", "status"], registry=of)
+        self.seconds = Histogram("proofreel_request_seconds", "Per request.", ["route"], buckets=SECONDS, registry=of)
+        self.claims = Counter("proofreel_claims", "Claims answered.", ["outcome"], registry=of)
+        self.failures = Counter("proofreel_failures", "Refused requests and failed claims.", ["reason"], registry=of)
+        self.queue = Gauge("proofreel_queue_claims", "Claims that wait or are being scored.", registry=of)
+        self.in_flight = Gauge("proofreel_in_flight_requests", "Requests being answered.", registry=of)
+        self.batch_claims = Histogram("proofreel_batch_claims", "Claims of a batch.", buckets=SIZES, registry=of)
+        self.batch_evidence = Histogram("proofreel_batch_evidence", "Evidences of a batch.", buckets=SIZES, registry=of)
+        self.batch_seconds = Histogram("proofreel_batch_seconds", "Seconds of a batch.", buckets=SECONDS, registry=of)
+
+    def text(self) -> bytes:
+        """Everything, as Prometheus reads it."""
+        return generate_latest(self.registry)
+
+
+OPEN = ("/", "/healthz")  # the page asks for the token itself; probes carry none
+ALWAYS = ("/healthz", "/metrics")  # answered during shutdown, too
+
+
+class Guard:
+    """ASGI middleware. `draining` refuses new requests; `in_flight` counts those being answered."""
+
+    def __init__(self, app: ASGIApp, limits: Settings, measures: Measures, routes: frozenset[str]) -> None:
+        """`routes` are the names that requests are counted under; a stranger's path is counted as `other`."""
+        self._app, self._limits, self._measures, self._routes = app, limits, measures, routes
+        self.draining, self.in_flight = False, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, or answer it with its refusal."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.monotonic(), 500
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if self.draining:
+                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+            await send(message)
+
+        self._count(1)
+        try:
+            await self._pass(scope, receive, counted)
+        finally:
+            self._count(-1)
+            route = scope["path"] if scope["path"] in self._routes else "other"
+            self._measures.requests.labels(route, str(status)).inc()
+            self._measures.seconds.labels(route).observe(time.monotonic() - began)
+            if status >= 400:
+                self._measures.failures.labels(KINDS.get(status, "error")).inc()
+
+    def _count(self, n: int) -> None:
+        self.in_flight += n
+        self._measures.in_flight.set(self.in_flight)
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._check(scope)
+            body = await self._body(scope, receive)
+        except RefusedError as refusal:
+            headers = refusal.headers | {"Connection": "close"}  # the rest of its body is not waited for
+            await JSONResponse(body_of(refusal), refusal.status, headers)(scope, receive, send)
+            return
+        given = False
+
+        async def replay() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, replay, send)
+
+    def _check(self, scope: Scope) -> None:
+        if self.draining and scope["path"] not in ALWAYS:
+            raise RefusedError(503, "server: shutting down, got a new request; ask another server", 5)
+        if self._limits.token is not None and scope["path"] not in OPEN:
+            given = _header(scope, b"authorization") or b""
+            if not hmac.compare_digest(given, b"Bearer " + self._limits.token.encode()):
+                told = "another one" if given else "none"
+                raise RefusedError(
+                    401, f"token: this server asks for one, got {told}; send Authorization: Bearer TOKEN"
+                )
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        most = self._limits.max_body
+        told = _header(scope, b"content-length")
+        if told is not None and told.isdigit() and int(told[:20]) > most:
+            raise RefusedError(413, f"body: too large, got {int(told[:20])} bytes of at most {most}; send less at once")
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                while True:
+                    message: Any = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusedError(400, "body: connection closed, got a part of it; send it whole")
+                    body += message.get("body", b"")
+                    if len(body) > most:
+                        raise RefusedError(413, f"body: too large, got more than {most} bytes; send less at once")
+                    if not message.get("more_body"):
+                        return bytes(body)
+        except TimeoutError:
+            limit = f"{self._limits.body_s:g} s"
+            raise RefusedError(
+                408, f"body: did not arrive in time, got a part of it in {limit}; send it faster"
+            ) from None
+
+
+def _header(scope: Scope, name: bytes) -> bytes | None:
+    return next((value for key, value in scope["headers"] if key == name), None)

@@ -1,0 +1,181 @@
+"""A run's directory: what is written there before training, and on what terms a run that is there goes on.
+
+run.json        configuration, data, versions, hardware; and each time the run was resumed, from where and by what
+metrics.jsonl   every logged number, one line a log; after resuming, the lines of an uninterrupted run
+bad_rows.jsonl  rows that could not be read and were left out, if there were any
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainingArguments
+from trl import ModelConfig
+
+from ..core.errors import ConfigError
+from ..data_prep.dataset.shards import read_manifest
+from ..data_prep.pipeline.write import git_revision
+from .arguments import VerdictArguments
+from .checkpoints import checkpoint_to_resume, remove_unfinished, step_of, write_json
+
+RECORD, METRICS, BAD_ROWS = "run.json", "metrics.jsonl", "bad_rows.jsonl"
+
+# What may differ when a run is resumed: where things lie, what is shown and kept, and how fast rows are read. All else
+# would make it another run. `dataset_dir`, `teacher` and `adapter_from` may move: hashes tell what they hold.
+FREE = {
+    "arguments": {
+        *("dataset_dir", "teacher", "adapter_from", "cache_gib", "frame_cache", "read_timeout_s", "bad_rows"),
+        "validate_only",
+    },
+    "training": {
+        *("resume_from_checkpoint", "output_dir", "logging_dir", "run_name", "report_to", "project", "disable_tqdm"),
+        *("log_level", "log_level_replica", "log_on_each_node", "logging_first_step", "logging_strategy"),
+        *("save_total_limit", "save_on_each_node", "ddp_timeout", "ddp_backend", "local_rank", "debug"),
+        *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
+        *("dataloader_prefetch_factor", "dataloader_multiprocessing_context", "skip_memory_metrics"),
+        *("per_device_eval_batch_size", "eval_accumulation_steps", "eval_on_start"),
+        *("restore_callback_states_from_checkpoint",),
+    },
+    "model": {"model_revision"},
+}
+
+
+def start_run(
+    arguments: VerdictArguments,
+    training: TrainingArguments,
+    model_config: ModelConfig,
+    nli: bool = False,
+    sources: Mapping[str, Any] | None = None,
+) -> Path | None:
+    """Take a directory for a run, or take up the run that is there.
+
+    Args:
+        arguments: of the run, like `training` and `model_config`.
+        nli: whether a head is trained, and not the next token.
+        sources: of a distilling run its arguments, and the file's hash as `teacher_sha256`; of one that starts from a
+            verifier's adapter that verifier's fingerprint as `adapter_from_sha256`.
+
+    Returns:
+        The checkpoint to resume from; None to begin at step 0, also where a run was killed before its first checkpoint.
+
+    Raises:
+        ConfigError: the directory holds something and resuming was not asked for; or it was, and the directory holds
+            no run, or one of another configuration or other data: the key that differs is named.
+    """
+    out = Path(training.output_dir or "")
+    record = run_record(arguments, training, model_config, nli, sources)
+    resumes = bool(training.resume_from_checkpoint)
+    in_use = out.exists() and any(not f.name.startswith(".") for f in out.iterdir())
+    if not (resumes and in_use):
+        if training.process_index == 0:
+            if in_use:
+                raise ConfigError(
+                    f"output_dir: {out} is not empty; choose another, remove it, or pass --resume_from_checkpoint true"
+                )
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / RECORD, record)
+        return None
+    earlier = _read_record(out)
+    _check_same(earlier, json.loads(json.dumps(record, default=str)), out)
+    asked: Any = training.resume_from_checkpoint
+    checkpoint = checkpoint_to_resume(out, asked if isinstance(asked, str) else True)
+    if training.process_index == 0:
+        _take_up(out, earlier, record, -1 if checkpoint is None else step_of(checkpoint))
+    # Early stopping goes on counting, and what was evaluated at step 0 is not evaluated again.
+    training.restore_callback_states_from_checkpoint = checkpoint is not None
+    training.eval_on_start = training.eval_on_start and checkpoint is None
+    return checkpoint
+
+
+def run_record(
+    arguments: VerdictArguments,
+    training: TrainingArguments,
+    model_config: ModelConfig,
+    nli: bool,
+    sources: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What run.json holds of a start."""
+    return {
+        "arguments": dataclasses.asdict(arguments) | dict(sources or {}),
+        "training": training.to_sanitized_dict(),
+        "model": dataclasses.asdict(model_config) | {"nli": nli},
+        "dataset": read_manifest(arguments.dataset_dir).get("shards"),
+        "git_revision": git_revision(),
+        "versions": {n: version(n) for n in ("proofreel", "torch", "transformers", "peft", "trl", "accelerate")},
+        "hardware": {
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+            "cpus": os.cpu_count(),
+            "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
+            "world_size": training.world_size,
+        },
+    }
+
+
+def begun_from(out: Path) -> str | None:
+    """Fingerprint of the verifier that the run in a directory started from; None if there is no such run."""
+    return _read_record(out)["arguments"].get("adapter_from_sha256") if (out / RECORD).exists() else None
+
+
+def trim_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """Keep those lines of a JSONL file, at once or not at all; a line that was cut off by a kill goes."""
+    if not path.exists():
+        return
+    kept = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            if keep(json.loads(line)):
+                kept.append(line)
+        except ValueError:
+            continue
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+    os.replace(draft, path)
+
+
+def _read_record(out: Path) -> dict[str, Any]:
+    try:
+        return json.loads((out / RECORD).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"resume_from_checkpoint: {out} holds no run, got no readable {RECORD} ({error}); choose another output_dir"
+        ) from error
+
+
+def _check_same(earlier: Mapping[str, Any], now: Mapping[str, Any], out: Path) -> None:
+    for part, free in FREE.items():
+        before, after = earlier[part], now[part]
+        for key in sorted({*before, *after} - free):
+            if before.get(key) != after.get(key):
+                raise ConfigError(
+                    f"{key}: the run in {out} began with {before.get(key)!r}, got {after.get(key)!r}; set it back to "
+                    "resume, or start another run"
+                )
+    for split in sorted({*earlier["dataset"], *now["dataset"]}):
+        if earlier["dataset"].get(split) != now["dataset"].get(split):
+            raise ConfigError(
+                f"dataset_dir: the run in {out} began with other rows, got another {split} split; resume with the data "
+                "set it began with, or start another run"
+            )
+    if (before := earlier["hardware"]["world_size"]) != (after := now["hardware"]["world_size"]):
+        raise ConfigError(
+            f"processes: the run in {out} began with {before}, got {after}; launch as many, or start another run"
+        )
+
+
+def _take_up(out: Path, earlier: dict[str, Any], record: Mapping[str, Any], step: int) -> None:
+    """Leave the directory as it was after the checkpoint's step, and note who goes on from there."""
+    remove_unfinished(out)
+    # Lines of that step were logged before its checkpoint was written; the summary of a finished run comes again.
+    for name in (METRICS, BAD_ROWS):
+        trim_lines(out / name, lambda line: line["step"] <= step and "train_runtime" not in line)
+    again = {k: record[k] for k in ("git_revision", "versions", "hardware")} | {"after_step": max(step, 0)}
+    write_json(out / RECORD, {**earlier, "resumed": [*earlier.get("resumed", []), again]})
