@@ -24,9 +24,9 @@ lint: .venv/.installed-test
 
 .venv/.installed-test: .venv/.installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
-	mkdir -p .types/proofreel && for d in data_prep models eval train configs; do ln -sfn ../../$$d .types/proofreel/$$d; done
-	for f in proofreel/*.py proofreel/core proofreel/server; do ln -sfn ../../$$f .types/proofreel/; done
+	mkdir -p build/types/proofreel && for d in data_prep models eval train configs; do ln -sfn ../../../$$d build/types/proofreel/$$d; done
+	for f in proofreel/*.py proofreel/core proofreel/server; do ln -sfn ../../../$$f build/types/proofreel/; done
 	touch $@
 
 clean:
-	rm -rf .venv .types $(RUNS) *.egg-info build
+	rm -rf .venv $(RUNS) *.egg-info build
