@@ -31,18 +31,19 @@ from sklearn import metrics as reference
 from sklearn.calibration import calibration_curve
 from threadpoolctl import threadpool_limits
 
-from proofreel.eval.uncertainty.bootstrap import resample
-from proofreel.eval.uncertainty.delong import delong
-from proofreel.eval.uncertainty.metric_draws import (
+from proofreel.eval.uncertainty import (
     HEADLINE,
     HeadlineRows,
+    cluster_permutation,
+    delong,
+    difference_intervals,
     headline_intervals,
     headline_rows,
     headline_values,
+    resample,
     summed_columns,
     values_of_sums,
 )
-from proofreel.eval.uncertainty.paired_tests import cluster_permutation, difference_intervals
 
 N_BINS, COVERAGE, THRESHOLD = 15, 0.8, 0.5
 Metric = Callable[[Any, Any], float]

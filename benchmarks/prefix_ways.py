@@ -17,17 +17,19 @@ import torch
 from peft import LoraConfig
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-from proofreel.models.backbones.base import load_backbone, vision_layout
-from proofreel.models.backbones.lora import attach_lora
-from proofreel.models.backbones.tiny import TinySizes, save_tiny_model
-from proofreel.models.engine.forward import margins
-from proofreel.models.engine.heads import NextToken
-from proofreel.models.engine.packing import collate, pack, to_device, use_prefix_split
-from proofreel.models.engine.prefix_cache import PrefixCache
-from proofreel.models.engine.scorer import PrefixScorer, Segment
-from proofreel.models.inputs.chat_text import LabelWords
-from proofreel.models.inputs.encoder import EncodedEvidence
-from proofreel.models.inputs.mrope import claim_positions, mrope_positions
+from proofreel.models.backbones import TinySizes, attach_lora, load_backbone, save_tiny_model, vision_layout
+from proofreel.models.engine import (
+    NextToken,
+    PrefixCache,
+    PrefixScorer,
+    Segment,
+    collate,
+    margins,
+    pack,
+    to_device,
+    use_prefix_split,
+)
+from proofreel.models.inputs import EncodedEvidence, LabelWords, claim_positions, mrope_positions
 
 TINY = TinySizes(
     hidden=256, layers=4, heads=4, kv_heads=2, mlp=1344, vision_hidden=64, vision_depth=4, vision_mlp=256, window=56

@@ -32,8 +32,8 @@ import httpx
 import numpy as np
 
 from proofreel.client import AsyncClient
-from proofreel.core.pairs import Pair, VideoSegment
-from proofreel.models.verifier.verifier import Verifier
+from proofreel.core import Pair, VideoSegment
+from proofreel.models.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent
 VERIFIER = ROOT / "checkpoints" / "kitchen-verifier"

@@ -31,7 +31,7 @@ from prefix_ways import LORA_RANK, Way, make_model, question, scoring_ways, trai
 from transformers import __version__
 
 from proofreel.models.backbones import shapes
-from proofreel.models.inputs.encoder import EncodedEvidence
+from proofreel.models.inputs import EncodedEvidence
 
 
 def seconds_of(way: Way, k: int, device: str) -> float:

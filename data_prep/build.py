@@ -15,11 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core.config import load_config
-from proofreel.core.errors import ProofreelError
-from proofreel.data_prep.pipeline.config import BuildConfig
-from proofreel.data_prep.pipeline.pipeline import build
-from proofreel.data_prep.pipeline.write import summary
+from proofreel.core import ProofreelError, load_config
+from proofreel.data_prep.pipeline import BuildConfig, build, summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,10 +16,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core.errors import ProofreelError
-from proofreel.core.prompt import Prompt
-from proofreel.data_prep.exports.rows import FORMATS, dataset_info
-from proofreel.data_prep.exports.write import export_split
+from proofreel.core import Prompt, ProofreelError
+from proofreel.data_prep.exports import FORMATS, dataset_info, export_split
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,9 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core.config import load_config
-from proofreel.core.errors import ProofreelError
-from proofreel.data_prep.pipeline.mine import MineConfig, mine_data_set, mining_summary
+from proofreel.core import ProofreelError, load_config
+from proofreel.data_prep.pipeline import MineConfig, mine_data_set, mining_summary
 
 
 def main(argv: Sequence[str] | None = None) -> int:

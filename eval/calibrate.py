@@ -23,11 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse arguments, fit, write, and say what was fitted."""
     args = _parser().parse_args(argv)
 
-    from proofreel.core.errors import ProofreelError
-    from proofreel.eval.calibration.fit import PerGroup, fit_decision
-    from proofreel.eval.calibration.fitted_rows import write_fitted_rows
-    from proofreel.eval.scoring.predictions import read_predictions, refuse_teacher_file
-    from proofreel.models.decision.thresholds import write_decision
+    from proofreel.core import ProofreelError
+    from proofreel.eval.calibration import PerGroup, fit_decision, write_fitted_rows
+    from proofreel.eval.scoring import read_predictions, refuse_teacher_file
+    from proofreel.models.decision import write_decision
 
     try:
         predictions, source = read_predictions(args.predictions)

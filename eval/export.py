@@ -21,9 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not args.merge and (args.recalibrate or args.merge_dtype):
         parser.error("--recalibrate and --merge-dtype need --merge")
 
-    from proofreel.core.errors import ProofreelError
-    from proofreel.eval.publishing.export import Evaluation, Merge, export
-    from proofreel.eval.publishing.hub import push_to_hub
+    from proofreel.core import ProofreelError
+    from proofreel.eval.publishing import Evaluation, Merge, export, push_to_hub
 
     try:
         result = export(

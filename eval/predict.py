@@ -21,9 +21,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, score, write, and say how many rows failed."""
     args = _parser().parse_args(argv)
 
-    from proofreel.core.errors import ProofreelError
-    from proofreel.data_prep.dataset.shards import read_split
-    from proofreel.eval.scoring.score import hide_evidence
+    from proofreel.core import ProofreelError
+    from proofreel.data_prep.dataset import read_split
+    from proofreel.eval.scoring import hide_evidence
 
     try:
         _check(args)
@@ -101,7 +101,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
 
 def _check(args: argparse.Namespace) -> None:
     """Refuse a file that cannot be written, and what a zero-shot model has no place for."""
-    from proofreel.core.errors import ConfigError
+    from proofreel.core import ConfigError
 
     if args.out.is_dir() or args.out.suffix != ".parquet":
         raise ConfigError(f"--out: must be a Parquet file, got {args.out}; name it ....parquet")
@@ -115,9 +115,8 @@ def _check(args: argparse.Namespace) -> None:
 
 def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | None], adapter: bool = True) -> None:
     """Score the pairs, and each control, into a file of its own, all of them by one model."""
-    from proofreel.data_prep.dataset.shards import sha256_of
-    from proofreel.eval.scoring.distributed import Share, score_in_bulk
-    from proofreel.eval.scoring.score import mismatch_evidence, question_of
+    from proofreel.core import sha256_of
+    from proofreel.eval.scoring import Share, mismatch_evidence, question_of, score_in_bulk
 
     judge, model = _zero_shot(args) if args.zero_shot else _verifier(args, adapter)
     for control in controls:
@@ -145,10 +144,10 @@ def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | 
 
 def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
     """The verifier on this process's own device; without its adapter, the base it stands on."""
-    from proofreel.data_prep.dataset.shards import train_shards
-    from proofreel.eval.scoring.distributed import own_device
-    from proofreel.models.directory.format import trained_on
-    from proofreel.models.verifier.verifier import Verifier
+    from proofreel.data_prep.dataset import train_shards
+    from proofreel.eval.scoring import own_device
+    from proofreel.models.directory import trained_on
+    from proofreel.models.verifier import Verifier
 
     verifier = Verifier.from_pretrained(
         args.verifier,
@@ -172,10 +171,9 @@ def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
 
 def _zero_shot(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """Who answers, and the name and revision of the model."""
-    from proofreel.core.config import load_config
-    from proofreel.core.errors import ConfigError
-    from proofreel.eval.scoring.distributed import own_device
-    from proofreel.models.zero_shot.config import ZeroShotConfig, open_zero_shot
+    from proofreel.core import ConfigError, load_config
+    from proofreel.eval.scoring import own_device
+    from proofreel.models.zero_shot import ZeroShotConfig, open_zero_shot
 
     config = load_config(ZeroShotConfig, args.zero_shot)
     if args.windowing is not None and config.endpoint is not None:
@@ -193,7 +191,7 @@ def _zero_shot(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
 
 
 def _frame_cache(args: argparse.Namespace) -> Any:
-    from proofreel.data_prep.media.frame_cache import FrameCache
+    from proofreel.data_prep.media import FrameCache
 
     return FrameCache(args.frame_cache) if args.frame_cache else None
 

@@ -41,9 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clips", type=int, default=4, help="clips shown of each kind (default 4; 0: none)")
     args = parser.parse_args(argv)
 
-    from proofreel.core.errors import ProofreelError
-    from proofreel.eval.reports.compare import read_contender
-    from proofreel.eval.reports.page import console, make_report, parse_control, write_report
+    from proofreel.core import ProofreelError
+    from proofreel.eval.reports import console, make_report, parse_control, read_contender, write_report
 
     try:
         controls = [parse_control(text) for text in args.control]

@@ -20,9 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, calibrate, join, write, and say how teachers and labels agree."""
     args = _parser().parse_args(argv)
 
-    from proofreel.core.errors import ProofreelError
-    from proofreel.eval.teachers.ensemble import agreements, check_output, contradicted, join, write_teacher_file
-    from proofreel.eval.teachers.teachers import read_teachers
+    from proofreel.core import ProofreelError
+    from proofreel.eval.teachers import agreements, check_output, contradicted, join, read_teachers, write_teacher_file
 
     try:
         check_output(args.out, args.predictions, args.overwrite)

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from proofreel.core.pairs import Evidence
-    from proofreel.models.decision.verdict import Verdict
+    from proofreel.core import Evidence
+    from proofreel.models.decision import Verdict
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per claim; exit status 1 if any claim could not be judged."""
     args = _parser().parse_args(argv)
 
-    from proofreel.core.errors import ProofreelError
-    from proofreel.models.verifier.verifier import Verifier
+    from proofreel.core import ProofreelError
+    from proofreel.models.verifier import Verifier
 
     try:
         evidence = _evidence(args)
@@ -67,9 +67,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _evidence(args: argparse.Namespace) -> tuple[Evidence, ...]:
-    from proofreel.core.errors import ConfigError, MediaError
-    from proofreel.core.pairs import Image, Passage, VideoSegment
-    from proofreel.data_prep.importers.transcripts import read_cues, transcript_of
+    from proofreel.core import ConfigError, Image, MediaError, Passage, VideoSegment
+    from proofreel.data_prep.importers import read_cues, transcript_of
 
     found: list[Evidence] = [VideoSegment(args.video, args.start, args.end)] if args.video else []
     found += [Image(path) for path in args.image]

@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
-from proofreel.core.errors import ConfigError, ProofreelError
-from proofreel.core.pairs import Evidence, evidence_to_dict
-from proofreel.models.decision.verdict import Verdict, failed
+from proofreel.core import ConfigError, Evidence, ProofreelError, evidence_to_dict
+from proofreel.models.decision import Verdict, failed
 
 try:
     import httpx

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from proofreel.data_prep.exports.claim_files import ClaimFile
+    from proofreel.data_prep.exports import ClaimFile
 
 SHOWN = 20  # bad rows and failures that are printed; all are in files
 FORMATS = ["pairs", "rows", "chat", "murgat", "mirage"]
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     first = int(os.environ.get("RANK", 0)) == 0
 
-    from proofreel.core.errors import ProofreelError
+    from proofreel.core import ProofreelError
 
     try:
         claims = _claims(args)
@@ -87,8 +87,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _claims(args: argparse.Namespace) -> ClaimFile:
-    from proofreel.core.errors import MediaError, RowError
-    from proofreel.data_prep.exports.claim_files import format_of, read_claims
+    from proofreel.core import MediaError, RowError
+    from proofreel.data_prep.exports import format_of, read_claims
 
     if args.media is not None and not args.media.is_dir():
         raise MediaError(f"{args.media}: no such folder, got nothing under --media; check the path")
@@ -102,9 +102,8 @@ def _claims(args: argparse.Namespace) -> ClaimFile:
 def _prompts(args: argparse.Namespace) -> tuple[Any, ...]:
     """The words of the verifier's own prompt: chat rows exported for it may have them."""
 
-    from proofreel.models.backbones.hub import find_verifier
-    from proofreel.models.cascade.directory import is_cascade, read_cascade, stage_folder
-    from proofreel.models.directory.format import read_directory
+    from proofreel.models.cascade import is_cascade, read_cascade, stage_folder
+    from proofreel.models.directory import find_verifier, read_directory
 
     folder = find_verifier(args.directory, args.revision)
     if is_cascade(folder):
@@ -129,7 +128,7 @@ def _list_rejected(out: Path, claims: ClaimFile) -> None:
 
 
 def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
-    from proofreel.eval.scoring.distributed import Share, score_in_bulk
+    from proofreel.eval.scoring import Share, score_in_bulk
 
     share = Share.of_launcher()
     verifier = _opened(args)
@@ -152,12 +151,11 @@ def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
 
 def _opened(args: argparse.Namespace) -> Any:
     """The verifier or cascade, on this process's own device."""
-    from proofreel.data_prep.media.frame_cache import FrameCache
-    from proofreel.eval.scoring.distributed import own_device
-    from proofreel.models.backbones.hub import find_verifier
-    from proofreel.models.cascade.cascade import Cascade
-    from proofreel.models.cascade.directory import is_cascade
-    from proofreel.models.verifier.verifier import Verifier
+    from proofreel.data_prep.media import FrameCache
+    from proofreel.eval.scoring import own_device
+    from proofreel.models.cascade import Cascade, is_cascade
+    from proofreel.models.directory import find_verifier
+    from proofreel.models.verifier import Verifier
 
     folder = find_verifier(args.directory, args.revision)
     options: dict[str, Any] = {} if args.base is None else {"base": args.base}

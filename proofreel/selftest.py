@@ -23,11 +23,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as recorded")
     args = parser.parse_args(argv)
 
-    from proofreel.core.errors import ProofreelError
-    from proofreel.models.backbones.hub import find_verifier
-    from proofreel.models.directory.format import read_directory
-    from proofreel.models.verifier.selftest import selftest
-    from proofreel.models.verifier.verifier import Verifier
+    from proofreel.core import ProofreelError
+    from proofreel.models.directory import find_verifier, read_directory
+    from proofreel.models.verifier import Verifier, selftest
 
     try:
         directory = find_verifier(args.directory, args.revision)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from proofreel.server.limits import Settings, limits
+from proofreel.server import Settings, limits
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
@@ -25,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f'error: serve: packages are missing, got no {missing}; pip install "proofreel[serve]"', file=sys.stderr)
         return 1
 
-    from proofreel.core.errors import ProofreelError
-    from proofreel.server.run import cache_folder, load, run
+    from proofreel.core import ProofreelError
+    from proofreel.server import cache_folder, load, run
 
     try:
         settings = Settings(args.token or os.environ.get("PROOFREEL_TOKEN"), **{n: getattr(args, n) for n in limits()})

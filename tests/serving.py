@@ -13,8 +13,8 @@ from typing import Any
 from hanging import HANGS
 
 from proofreel.server.app import Service
-from proofreel.server.limits import Settings
-from proofreel.server.run import DrainingServer, listen, load, server_of
+from proofreel.server.launch import DrainingServer, listen, load, server_of
+from proofreel.server.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 VERIFIER = ROOT / "checkpoints" / "kitchen-verifier"

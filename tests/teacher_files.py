@@ -8,7 +8,8 @@ from typing import Any
 
 from proofreel.core.pairs import Pair
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset.shards import read_split, sha256_of
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
 from proofreel.models.decision.calibration import sigmoid
 

@@ -10,7 +10,7 @@ from PIL import Image as PILImage
 
 from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment, evidence_key
 from proofreel.eval.reports.examples import make_clips, pick_clips
-from proofreel.eval.reports.measure import Scored, apply_decision
+from proofreel.eval.reports.table_rows import Scored, apply_decision
 from proofreel.eval.scoring.predictions import Prediction
 from proofreel.models.decision.calibration import IDENTITY, sigmoid
 from proofreel.models.decision.thresholds import Decision, OperatingPoint

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
-from proofreel.data_prep.dataset.shards import read_manifest, read_pairs, read_split, sha256_of, shard_name, write_pairs
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import read_manifest, read_pairs, read_split, shard_name, write_pairs
 from proofreel.data_prep.pipeline.config import BuildConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.pipeline.pipeline import build
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from proofreel.core.errors import DirectoryError
-from proofreel.data_prep.dataset.shards import sha256_of
+from proofreel.core.storage import sha256_of
 from proofreel.models.backbones.safety import (
     MAX_CHARACTERS,
     MAX_JSON_BYTES,

@@ -17,7 +17,8 @@ from transformers import TrainingArguments
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Passage
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset.shards import read_manifest, read_split, sha256_of
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import read_manifest, read_split
 from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.eval import calibrate, export, predict, teach
 from proofreel.eval.scoring.predictions import read_predictions

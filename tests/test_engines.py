@@ -22,7 +22,8 @@ from safetensors.torch import load_file
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Image, Passage
-from proofreel.data_prep.dataset.shards import read_split, sha256_of, shard_name, write_pairs
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import read_split, shard_name, write_pairs
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.train.arguments import parse
 from proofreel.train.batching import group_pairs

@@ -15,13 +15,13 @@ from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError,
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval import calibrate, predict, report
 from proofreel.eval.export import main
-from proofreel.eval.publishing.export import Evaluation, export
+from proofreel.eval.publishing.exporting import Evaluation, export
 from proofreel.eval.publishing.hub import push_to_hub
 from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 from proofreel.models.decision.calibration import sigmoid
 from proofreel.models.decision.thresholds import read_decision
 from proofreel.models.directory.format import check_manifest, fingerprint, read_directory
-from proofreel.models.verifier.selftest import selftest
+from proofreel.models.verifier.self_test import selftest
 from proofreel.models.verifier.verifier import Verifier
 
 

@@ -31,7 +31,7 @@ from proofreel.models.engine.heads import Head
 from proofreel.models.engine.vision_features import check_frozen
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Media
-from proofreel.models.verifier.selftest import selftest, write_golden
+from proofreel.models.verifier.self_test import selftest, write_golden
 from proofreel.models.verifier.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -231,7 +231,10 @@ def swap_words(directory):
 CONFIG_PROMPT = (CONFIG, "prompt")
 TAMPERINGS = {  # what changes, and who notices although the manifest was written anew
     "prompt": (change_json(*CONFIG_PROMPT, "system", value="Say yes."), "recorded hash"),
-    "label word": (change_json(*CONFIG_PROMPT, "supported_word", value="no"), "recorded hash"),
+    "label word": (
+        change_json(*CONFIG_PROMPT, "supported_word", value="no"),
+        "config.json: prompt: label words must be two different",
+    ),
     "label id": (change_json(CONFIG, "supported_id", value=5), "label words tokenise"),
     "frames per second": (change_json(CONFIG, "sampling", "fps", value=1.0), "selftest: sampling"),
     "frame size": (change_json(CONFIG, "sampling", "max_pixels", value=112 * 112), "selftest: sampling"),
@@ -502,8 +505,8 @@ def test_a_hub_id_is_fetched_without_what_could_run_and_checked_like_a_folder(co
     threading.Thread(target=server.serve_forever, daemon=True).start()
     code = (
         "import sys, json; from proofreel import Verifier\n"
-        "from proofreel.models.verifier.selftest import selftest\n"
-        "from proofreel.models.backbones.hub import find_verifier\n"
+        "from proofreel.models.verifier.self_test import selftest\n"
+        "from proofreel.models.directory.format import find_verifier\n"
         "v = Verifier.from_pretrained('a/v', device='cpu', base=sys.argv[1], revision='v1')\n"
         "assert selftest(find_verifier('a/v', 'v1'), v, 'float32').passed\n"
         "print(v.fingerprint)"

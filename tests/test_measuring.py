@@ -15,7 +15,9 @@ from proofreel.eval.metrics.calibration_error import ece_event, ece_top_label
 from proofreel.eval.metrics.ranking import average_precision
 from proofreel.eval.metrics.selective import augrc, aurc, e_aurc
 from proofreel.eval.reports.caveats import IN_SAMPLE, UNCHECKED, leaks, watermark
-from proofreel.eval.reports.measure import (
+from proofreel.eval.reports.numbers import band_found, measure, points_found, proportions_found
+from proofreel.eval.reports.page import jsonable
+from proofreel.eval.reports.table_rows import (
     Scored,
     apply_decision,
     full_row,
@@ -26,8 +28,6 @@ from proofreel.eval.reports.measure import (
     table_row,
     worst_groups,
 )
-from proofreel.eval.reports.numbers import band_found, measure, points_found, proportions_found
-from proofreel.eval.reports.page import jsonable
 from proofreel.eval.reports.tables import (
     COLUMNS,
     EVERY,

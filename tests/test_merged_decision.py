@@ -9,7 +9,7 @@ import pytest
 
 from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibration.fit import PerGroup, fit_decision
-from proofreel.eval.publishing.export import compare, refit
+from proofreel.eval.publishing.exporting import compare, refit
 from proofreel.eval.scoring.predictions import Prediction
 from proofreel.models.decision.calibration import sigmoid
 

@@ -12,7 +12,8 @@ import pytest
 from proofreel.core.config import load_config
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Image, Pair, VideoSegment, evidence_key
-from proofreel.data_prep.dataset.shards import read_manifest, read_split, sha256_of, write_pairs
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, write_pairs
 from proofreel.data_prep.mine import main
 from proofreel.data_prep.negatives.hard_mining import MiningConfig
 from proofreel.data_prep.pipeline.config import BuildConfig

@@ -24,7 +24,7 @@ from proofreel.data_prep.pipeline.config import BuildConfig
 from proofreel.data_prep.pipeline.mine import MineConfig
 from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.calibration.fitted_rows import write_fitted_rows
-from proofreel.eval.publishing.export import Evaluation, export
+from proofreel.eval.publishing.exporting import Evaluation, export
 from proofreel.eval.scoring.score import predict
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
 from proofreel.models.backbones.lora import attach_lora

@@ -16,12 +16,12 @@ from random_drafts import ATTENTION, HEADS, random_draft
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.calibration.fitted_rows import write_fitted_rows
-from proofreel.eval.publishing.export import Evaluation, Merge, export
+from proofreel.eval.publishing.exporting import Evaluation, Merge, export
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import predict
 from proofreel.models.decision.thresholds import write_decision
 from proofreel.models.directory.format import fingerprint, read_directory
-from proofreel.models.verifier.selftest import TOLERANCE
+from proofreel.models.verifier.self_test import TOLERANCE
 from proofreel.models.verifier.verifier import Verifier
 
 TARGETS: dict[str, dict[str, Any]] = {

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from proofreel.core.errors import ConfigError
-from proofreel.data_prep.dataset.shards import read_manifest, read_split, sha256_of
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import read_manifest, read_split
 from proofreel.data_prep.negatives.vocabulary import SHIPPED
 from proofreel.data_prep.pipeline import pipeline
 from proofreel.data_prep.pipeline.config import BuildConfig, NegativesConfig, SourceConfig

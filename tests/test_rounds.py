@@ -18,7 +18,8 @@ from training_runs import adapter, with_rows
 from proofreel.cli import COMMANDS
 from proofreel.core.config import from_mapping, load_config
 from proofreel.core.errors import ConfigError, RowError
-from proofreel.data_prep.dataset.shards import MANIFEST, read_manifest, read_split, sha256_of, write_pairs
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import MANIFEST, read_manifest, read_split, write_pairs
 from proofreel.data_prep.negatives.hard_mining import MiningConfig
 from proofreel.data_prep.negatives.swapped import swapped_negatives
 from proofreel.eval.scoring.predictions import read_predictions

@@ -18,8 +18,8 @@ from proofreel.client import Client, ServerLostError, ServerRefusedError
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.server import queue
-from proofreel.server.limits import RefusedError, Settings
 from proofreel.server.media_root import MediaRoot
+from proofreel.server.settings import RefusedError, Settings
 
 LIMITS = {"max_claims": 16, "max_body": 200_000, "max_span_s": 5.0, "body_s": 1.0, "max_evidence": 4, "queue": 64}
 

@@ -21,7 +21,7 @@ from sklearn.metrics import brier_score_loss, roc_auc_score
 from proofreel.cli import COMMANDS
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import VideoSegment, evidence_key
-from proofreel.data_prep.dataset.shards import sha256_of
+from proofreel.core.storage import sha256_of
 from proofreel.data_prep.negatives.scores import read_scores
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.report import main as report
@@ -530,14 +530,14 @@ def test_nothing_is_replaced_without_a_word_and_never_an_input(made, tmp_path, c
 
 KILLED = """
 import os, signal, sys
-from proofreel.eval import joined_teachers
+from proofreel.eval.teachers import ensemble
 from proofreel.eval.teach import main
-whole = joined_teachers.write_predictions
+whole = ensemble.write_predictions
 def half(path, rows, source):
     whole(path, rows, source)
     os.truncate(path, path.stat().st_size // 2)
     os.kill(os.getpid(), signal.SIGKILL)
-joined_teachers.write_predictions = half
+ensemble.write_predictions = half
 main(sys.argv[1:])
 """
 

@@ -11,7 +11,8 @@ from training_runs import with_rows
 
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset.shards import read_manifest, read_split, sha256_of
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import read_manifest, read_split
 from proofreel.data_prep.negatives.hard_mining import MiningConfig
 from proofreel.data_prep.pipeline.mine import MineConfig, mine_data_set
 from proofreel.eval.scoring.predictions import write_predictions

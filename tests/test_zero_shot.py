@@ -17,7 +17,8 @@ from proofreel.core.config import from_mapping, load_config
 from proofreel.core.errors import ConfigError, ModelInputError
 from proofreel.core.pairs import Passage
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.dataset.shards import read_split, sha256_of
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval import predict
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.models.verifier.verifier import Verifier

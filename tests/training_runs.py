@@ -10,7 +10,8 @@ import torch
 from safetensors.torch import load_file
 
 from proofreel.core.pairs import Pair, VideoSegment
-from proofreel.data_prep.dataset.shards import read_split, sha256_of, shard_name, write_pairs
+from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset.shards import read_split, shard_name, write_pairs
 from proofreel.train.batching import group_pairs
 
 

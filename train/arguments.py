@@ -9,11 +9,10 @@ import torch
 from transformers import TrainingArguments
 from trl import ModelConfig, TrlParser
 
-from ..core.errors import ConfigError
-from ..core.prompt import Prompt
-from ..data_prep.media.frames import FrameSampling
-from ..models.backbones.lora import PARTS
-from ..models.inputs.mrope import POSITION_RULES
+from ..core import ConfigError, Prompt
+from ..data_prep.media import FrameSampling
+from ..models.backbones import PARTS
+from ..models.inputs import POSITION_RULES
 from .distillation_loss import Distillation
 
 _PROMPT, _SAMPLING, _DISTILLATION = Prompt(), FrameSampling(), Distillation()
@@ -235,7 +234,7 @@ def _refuse_unknown_keys(parser: TrlParser, argv: list[str] | None) -> None:
     import difflib
     import sys
 
-    from ..core.config import read_yaml
+    from ..core import read_yaml
 
     words = list(sys.argv[1:] if argv is None else argv)
     if "--config" not in words or words.index("--config") + 1 >= len(words):

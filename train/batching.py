@@ -14,8 +14,8 @@ from pathlib import Path
 
 from transformers import TrainingArguments
 
-from ..core.pairs import Evidence, Pair, evidence_key
-from ..models.inputs.encoder import Encoder
+from ..core import Evidence, Pair, evidence_key
+from ..models.inputs import Encoder
 from .arguments import VerdictArguments
 
 

@@ -18,8 +18,7 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import TrainingArguments
 
-from ..core.errors import ConfigError
-from ..core.pairs import Pair
+from ..core import ConfigError, Pair
 from .dataset import target
 from .faults import RunError
 

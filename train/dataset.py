@@ -11,14 +11,11 @@ import torch
 from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
-from ..core.errors import ProofreelError, RowError
-from ..core.pairs import Evidence, Label, Pair, evidence_key
-from ..data_prep.media.frame_cache import FrameCache
-from ..models.decision.calibration import sigmoid
-from ..models.engine.heads import TWO_LABELS
-from ..models.engine.packing import IGNORED, PackedRow, collate, pack
-from ..models.engine.vision_features import VisionFeatures
-from ..models.inputs.encoder import EncodedEvidence, Encoder, read_media
+from ..core import Evidence, Label, Pair, ProofreelError, RowError, evidence_key
+from ..data_prep.media import FrameCache
+from ..models.decision import sigmoid
+from ..models.engine import IGNORED, TWO_LABELS, PackedRow, VisionFeatures, collate, pack
+from ..models.inputs import EncodedEvidence, Encoder, read_media
 from .batching import TokenCounts, group_pairs
 from .distillation_loss import Distillation
 from .faults import FileStamps, Reading, blank

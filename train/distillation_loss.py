@@ -31,11 +31,9 @@ from typing import ClassVar, Literal, get_args
 import torch
 from torch.nn.functional import logsigmoid
 
-from ..core.errors import ConfigError
-from ..core.pairs import Pair
-from ..models.decision.calibration import sigmoid
-from ..models.engine.heads import margin
-from ..models.engine.packing import IGNORED
+from ..core import ConfigError, Pair
+from ..models.decision import sigmoid
+from ..models.engine import IGNORED, margin
 from .loss import Objective
 
 SoftLoss = Literal["kl", "margin_mse"]

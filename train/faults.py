@@ -22,12 +22,10 @@ from torch.utils.data import get_worker_info
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
-from ..core.errors import ConfigError, MediaError, ProofreelError
-from ..core.pairs import Evidence, Image, Pair, Passage, VideoSegment
-from ..data_prep.media.frames import Frames, FrameSampling
-from ..data_prep.media.sandbox import GuardedReader
-from ..models.engine.vision_features import backbone_of
-from ..models.inputs.encoder import EncodedEvidence, Encoder, Media
+from ..core import ConfigError, Evidence, Image, MediaError, Pair, Passage, ProofreelError, VideoSegment
+from ..data_prep.media import Frames, FrameSampling, GuardedReader
+from ..models.engine import backbone_of
+from ..models.inputs import EncodedEvidence, Encoder, Media
 
 BLANK_SIDE, BLANK_FRAMES = 56, 2
 _MAX_WORKERS = 256

@@ -37,10 +37,8 @@ from typing import ClassVar
 import torch
 from torch.nn.functional import logsigmoid, relu
 
-from ..core.errors import ConfigError
-from ..core.pairs import Label, Pair
-from ..models.engine.heads import TWO_LABELS, margin
-from ..models.engine.packing import IGNORED
+from ..core import ConfigError, Label, Pair
+from ..models.engine import IGNORED, TWO_LABELS, margin
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from typing import Any
 from transformers import TrainingArguments
 from trl import ModelConfig
 
-from ..models.backbones.shapes import Parameters, language_linears, lora_parameters
+from ..models.backbones import Parameters, language_linears, lora_parameters
 from .arguments import VerdictArguments
 
 GIB = 2**30

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse and run; the exit status is 1 if configuration or data are at fault."""
-    from proofreel.core.errors import ProofreelError
+    from proofreel.core import ProofreelError
     from proofreel.train.arguments import parse
     from proofreel.train.recipe import run
 

@@ -10,12 +10,10 @@ from typing import Any
 from transformers import TrainingArguments
 from trl import ModelConfig, get_peft_config
 
-from ..core.errors import ConfigError
-from ..core.pairs import Image, Pair, VideoSegment, evidence_key
-from ..models.backbones.lora import attach_lora, trainable_summary
-from ..models.backbones.shapes import meta_model
-from ..models.directory.adapters import check_places
-from ..models.engine.heads import Head, NextToken, Readout
+from ..core import ConfigError, Image, Pair, VideoSegment, evidence_key
+from ..models.backbones import attach_lora, meta_model, trainable_summary
+from ..models.directory import check_places
+from ..models.engine import Head, NextToken, Readout
 from .arguments import VerdictArguments
 from .batching import TokenCounts, group_pairs, make_batches
 from .memory import estimate_run

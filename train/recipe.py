@@ -21,27 +21,33 @@ import torch
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from ..core.errors import ConfigError, MediaError, RowError
-from ..core.pairs import Label, Pair, evidence_kinds
-from ..data_prep.dataset.shards import read_split, train_shards
-from ..data_prep.media.frame_cache import FrameCache
-from ..data_prep.pipeline.write import git_revision
-from ..eval.scoring.score import hide_evidence
-from ..models.backbones.base import (
+from ..core import ConfigError, Label, MediaError, Pair, RowError, evidence_kinds
+from ..data_prep.dataset import read_split, train_shards
+from ..data_prep.media import FrameCache
+from ..data_prep.pipeline import git_revision
+from ..eval.scoring import hide_evidence
+from ..models.backbones import (
+    attach_lora,
     load_backbone,
     load_processor,
     read_config,
     resolve_base,
+    trainable_summary,
     vision_layout,
     weights_sha256,
 )
-from ..models.backbones.lora import attach_lora, trainable_summary
-from ..models.directory.adapters import check_start, start_from
-from ..models.directory.format import CONFIG, BaseModel, VerifierConfig, relative_base, requirements_of, write_directory
-from ..models.engine.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout
-from ..models.engine.vision_features import VisionFeatures
-from ..models.inputs.chat_text import LabelWords
-from ..models.inputs.encoder import Encoder
+from ..models.directory import (
+    CONFIG,
+    BaseModel,
+    VerifierConfig,
+    check_start,
+    relative_base,
+    requirements_of,
+    start_from,
+    write_directory,
+)
+from ..models.engine import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout, VisionFeatures
+from ..models.inputs import Encoder, LabelWords
 from .arguments import DistillArguments, VerdictArguments, torch_dtype
 from .batching import TokenCounts, make_batches
 from .checkpoints import choose_best

@@ -14,8 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core.config import load_config
-from proofreel.core.errors import ProofreelError
+from proofreel.core import ProofreelError, load_config
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ..core.errors import ConfigError
-from ..data_prep.negatives.hard_mining import MiningConfig
+from ..core import ConfigError
+from ..data_prep.negatives import MiningConfig
 
 RESERVED = {
     "train.options": {"config", "dataset_dir", "output_dir", "seed", "resume_from_checkpoint", "validate_only"},

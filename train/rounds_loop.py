@@ -28,11 +28,10 @@ from typing import Any
 
 import yaml
 
-from ..core.config import expanded, read_yaml
-from ..core.errors import ConfigError, ProofreelError, RowError
-from ..data_prep.dataset.shards import MANIFEST, read_manifest, sha256_of
-from ..eval.metrics.ranking import roc_auc
-from ..eval.scoring.predictions import labels_of, margins_of, read_predictions
+from ..core import ConfigError, ProofreelError, RowError, expanded, read_yaml, sha256_of
+from ..data_prep.dataset import MANIFEST, read_manifest
+from ..eval.metrics import roc_auc
+from ..eval.scoring import labels_of, margins_of, read_predictions
 from .rounds_config import FREE, MADE_WITH, OVERRIDDEN, RoundsConfig, as_options, as_words, flat
 
 SCRIPTS = Path(__file__).resolve().parent.parent

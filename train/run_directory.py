@@ -20,9 +20,9 @@ import torch
 from transformers import TrainingArguments
 from trl import ModelConfig
 
-from ..core.errors import ConfigError
-from ..data_prep.dataset.shards import read_manifest
-from ..data_prep.pipeline.write import git_revision
+from ..core import ConfigError
+from ..data_prep.dataset import read_manifest
+from ..data_prep.pipeline import git_revision
 from .arguments import VerdictArguments
 from .checkpoints import checkpoint_to_resume, remove_unfinished, step_of, write_json
 

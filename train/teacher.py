@@ -17,12 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from ..core.errors import ConfigError, RowError
-from ..core.pairs import LABELS, Pair
-from ..data_prep.dataset.shards import MANIFEST, read_manifest, sha256_of
-from ..eval.scoring.predictions import Prediction, read_predictions
-from ..eval.teachers.ensemble import log_odds
-from ..models.engine.heads import TWO_LABELS
+from ..core import LABELS, ConfigError, Pair, RowError, sha256_of
+from ..data_prep.dataset import MANIFEST, read_manifest
+from ..eval.scoring import Prediction, read_predictions
+from ..eval.teachers import log_odds
+from ..models.engine import TWO_LABELS
 from .arguments import DistillArguments, VerdictArguments
 from .distillation_loss import Distillation
 

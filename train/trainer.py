@@ -31,14 +31,10 @@ from transformers import (
 )
 from transformers.trainer_utils import rotate_checkpoints
 
-from ..eval.metrics.calibration_error import ece_event
-from ..eval.metrics.decisions import confusion, f1
-from ..eval.metrics.ranking import average_precision, roc_auc
-from ..models.decision.calibration import sigmoid
-from ..models.engine.forward import verdict_logits
-from ..models.engine.heads import Readout, margin
-from ..models.engine.packing import IGNORED
-from ..models.inputs.mrope import VisionLayout
+from ..eval.metrics import average_precision, confusion, ece_event, f1, roc_auc
+from ..models.decision import sigmoid
+from ..models.engine import IGNORED, Readout, margin, verdict_logits
+from ..models.inputs import VisionLayout
 from .checkpoints import WRITE_ERRORS, checkpoint_to_resume, finite, read_seal, seal_checkpoint, unwritten
 from .curves import draw_curves
 from .distillation_loss import DistillingObjective

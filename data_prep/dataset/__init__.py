@@ -1,1 +1,50 @@
 """What a data set is on disk: shards, manifest, splits, the claim-only probe and the card."""
+
+from .card import CARD, PICTURES, write_card
+from .card_statistics import CardStatistics
+from .claim_only_probe import MAX_ROWS, ShortcutReport, claim_only_probe, shortcut_table
+from .shards import (
+    MANIFEST,
+    SCHEMA_VERSION,
+    iter_split,
+    pair_from,
+    read_manifest,
+    read_pair_records,
+    read_pairs,
+    read_split,
+    shard_entry,
+    shard_name,
+    train_shards,
+    write_columns,
+    write_pairs,
+    write_shards,
+)
+from .splits import assign_splits, check_fractions, rank
+
+__all__ = [
+    "CARD",
+    "MANIFEST",
+    "MAX_ROWS",
+    "PICTURES",
+    "SCHEMA_VERSION",
+    "CardStatistics",
+    "ShortcutReport",
+    "assign_splits",
+    "check_fractions",
+    "claim_only_probe",
+    "iter_split",
+    "pair_from",
+    "rank",
+    "read_manifest",
+    "read_pair_records",
+    "read_pairs",
+    "read_split",
+    "shard_entry",
+    "shard_name",
+    "shortcut_table",
+    "train_shards",
+    "write_card",
+    "write_columns",
+    "write_pairs",
+    "write_shards",
+]

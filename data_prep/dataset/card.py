@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
-from ...core.pairs import LABELS, SPLITS
-from ..media.survey import media_table
+from ...core import LABELS, SPLITS
+from ..media import media_table
 from .card_figures import draw_pictures
 from .card_statistics import QUANTILES, CardStatistics, quantiles, shortened, sizes
 from .claim_only_probe import WARN_ABOVE

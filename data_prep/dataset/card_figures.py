@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from PIL import Image as PILImage
 
-from ...core.pairs import LABELS, SPLITS
+from ...core import LABELS, SPLITS
 from .card_statistics import CardStatistics, sizes
 
 # Okabe-Ito, safe for colour-blind readers; hatches and line styles tell the same apart a second time.

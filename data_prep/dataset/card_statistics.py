@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from ...core.pairs import Evidence, Image, Pair, Transcript, VideoSegment, evidence_from_dict, evidence_to_dict
+from ...core import Evidence, Image, Pair, Transcript, VideoSegment, evidence_from_dict, evidence_to_dict
 
 EXAMPLES_PER_KIND = 2
 QUANTILES = {"least": 0.0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "most": 1.0}

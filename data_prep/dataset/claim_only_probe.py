@@ -22,8 +22,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
-from ...core.errors import RowError
-from ...core.pairs import Label
+from ...core import Label, RowError
 
 WARN_ABOVE = 0.6
 MAX_ROWS = 50_000

@@ -7,7 +7,6 @@ or JSON lines) go through `read_pairs` and `write_pairs`. The format is describe
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,9 +16,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...core.errors import RowError
-from ...core.pairs import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key, media_path
-from ..importers.base import Record, Rejected, read_json_records
+from ...core import SPLITS, Evidence, Image, Pair, RowError, VideoSegment, evidence_key, media_path, sha256_of
+from ..importers import Record, Rejected, read_json_records
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
@@ -174,12 +172,6 @@ def iter_split(dataset_dir: str | Path, split: str) -> Iterator[Pair]:
                 raise RowError(str(item))
             pair = pair_from(item)
             yield dataclasses.replace(pair, evidence=tuple(_absolute(e, root) for e in pair.evidence))
-
-
-def sha256_of(path: str | Path) -> str:
-    """SHA-256 of a file, in hex."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def shard_name(split: str, number: int = 0, of: int = 1) -> str:

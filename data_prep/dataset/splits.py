@@ -10,8 +10,7 @@ import bisect
 import hashlib
 from collections.abc import Iterable, Mapping
 
-from ...core.errors import ConfigError
-from ...core.pairs import SPLITS, Split
+from ...core import SPLITS, ConfigError, Split
 
 _MAX_IMPROVEMENTS = 1_000
 

@@ -12,9 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...core.errors import RowError
-from ...core.pairs import Evidence, Image, Label, Pair, Passage, Transcript, VideoSegment
-from ...core.prompt import Prompt
+from ...core import Evidence, Image, Label, Pair, Passage, Prompt, RowError, Transcript, VideoSegment
 
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 _TAGS = {"<video>": "video", "<image>": "image"}

@@ -17,13 +17,23 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ...core.errors import ConfigError, RowError
-from ...core.pairs import Pair, problems_of
-from ...core.prompt import Prompt
-from ..dataset.shards import pair_from, read_pair_records
-from ..importers import mirage_predictions, murgat, table
-from ..importers.base import Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
-from ..importers.tabular_files import SUFFIXES, missing_columns, tables
+from ...core import ConfigError, Pair, Prompt, RowError, problems_of
+from ..dataset import pair_from, read_pair_records
+from ..importers import (
+    SUFFIXES,
+    Record,
+    Rejected,
+    Row,
+    kind_of,
+    mirage_predictions,
+    missing_columns,
+    murgat,
+    read_json_members,
+    read_json_records,
+    reject,
+    table,
+    tables,
+)
 from .chat import is_chat_row, pair_of_chat
 
 Format = Literal["pairs", "rows", "chat", "murgat", "mirage"]

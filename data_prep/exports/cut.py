@@ -24,10 +24,8 @@ import av.error
 import numpy as np
 from tqdm import tqdm
 
-from ...core.errors import MediaError
-from ...core.pairs import VideoSegment
-from ..dataset.shards import sha256_of
-from ..media.probe import PacketIndex, check_segment, open_video, packet_index, probe
+from ...core import MediaError, VideoSegment, sha256_of
+from ..media import PacketIndex, check_segment, open_video, packet_index, probe
 
 ENCODING = {
     "crf": "14",  # visually lossless

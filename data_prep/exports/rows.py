@@ -10,8 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, Literal, get_args
 
-from ...core.pairs import Evidence, Image, Pair, Passage, Transcript
-from ...core.prompt import Prompt
+from ...core import Evidence, Image, Pair, Passage, Prompt, Transcript
 
 Format = Literal["llama-factory", "ms-swift", "qwen", "nli"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -13,10 +13,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core.errors import ConfigError, MediaError, RowError
-from ...core.pairs import Image, Pair, VideoSegment
-from ...core.prompt import Prompt
-from ..dataset.shards import iter_split
+from ...core import ConfigError, Image, MediaError, Pair, Prompt, RowError, VideoSegment
+from ..dataset import iter_split
 from .cut import cut_segments, is_whole_file
 from .rows import FORMATS, Format, control_token, media_columns, not_carried, text_columns
 

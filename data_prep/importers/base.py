@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.pairs import Pair
+from ...core import Pair
 
 _WHITESPACE = " \t\r\n"
 _STOP = "the records after it were not read"

@@ -14,9 +14,19 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ...core.errors import ConfigError, RowError
-from ...core.pairs import Label, Pair, VideoSegment
-from ...core.spans import Span, complement, draw_apart, is_seconds, merged, without
+from ...core import (
+    ConfigError,
+    Label,
+    Pair,
+    RowError,
+    Span,
+    VideoSegment,
+    complement,
+    draw_apart,
+    is_seconds,
+    merged,
+    without,
+)
 from .base import Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
 from .qa_statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, same_text, statements
 

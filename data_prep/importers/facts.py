@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...core.pairs import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment
-from ...core.spans import is_seconds
+from ...core import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment, is_seconds
 from .base import Record, Rejected, Row, read_json_records, reject
 
 _TEXT_KEYS = ("id", "group", "caption", "caption_implicit")

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...core.errors import ConfigError
-from ...core.pairs import Pair, VideoSegment
+from ...core import ConfigError, Pair, VideoSegment
 from .base import Record, Rejected, Row, kind_of, read_json_members, reject
 from .mirage_grounding import CHANNELS, modality_of, video_name
 

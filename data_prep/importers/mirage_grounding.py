@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...core.pairs import Modality, Pair, VideoSegment
+from ...core import Modality, Pair, VideoSegment
 from .base import Record, Rejected, Row, kind_of, read_csv_records, reject
 
 CHANNELS: dict[str, Modality] = {"audio": "audio", "video": "visual", "ocr": "ocr"}

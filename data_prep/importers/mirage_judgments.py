@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ...core.errors import ConfigError
-from ...core.pairs import Label, Pair, Passage
+from ...core import ConfigError, Label, Pair, Passage
 from .base import Record, Rejected, Row, kind_of, read_json_members, reject
 from .mirage import contexts_of, digest_of, group_of, kept_out, structure_problems
 

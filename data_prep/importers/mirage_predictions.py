@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...core.pairs import Pair, VideoSegment
+from ...core import Pair, VideoSegment
 from .base import Record, Rejected, Row, read_json_members, reject
 from .mirage import group_of, kept_out, video_file
 from .mirage_grounding import video_name

@@ -22,9 +22,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core.citations import Citation, Cited, Malformed, cited_sentences, parse_citation_list, parse_citations
-from ...core.errors import ConfigError, MediaError
-from ...core.pairs import Evidence, Label, Modality, Pair, Transcript, VideoSegment
+from ...core import (
+    Citation,
+    Cited,
+    ConfigError,
+    Evidence,
+    Label,
+    Malformed,
+    MediaError,
+    Modality,
+    Pair,
+    Transcript,
+    VideoSegment,
+    cited_sentences,
+    parse_citation_list,
+    parse_citations,
+)
 from .base import Record, Rejected, Row, kind_of, read_json_records, reject
 from .transcripts import Transcripts, transcript_of
 

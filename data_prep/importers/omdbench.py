@@ -21,8 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import ConfigError, MediaError, RowError
-from ...core.pairs import LABELS, SPLITS, Evidence, Label, Pair, Passage, Split, Transcript, VideoSegment
+from ...core import (
+    LABELS,
+    SPLITS,
+    ConfigError,
+    Evidence,
+    Label,
+    MediaError,
+    Pair,
+    Passage,
+    RowError,
+    Split,
+    Transcript,
+    VideoSegment,
+)
 from .base import Record, Rejected, Row, read_json_records, reject
 from .qa_statements import option_number, plain_options, same_text, statement
 from .transcripts import Transcripts

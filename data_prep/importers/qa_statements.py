@@ -10,7 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from ...core.errors import RowError
+from ...core import RowError
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LETTERED = re.compile(r"\(?([A-Z])\s*[.):]\s*(?=\S)")

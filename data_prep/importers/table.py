@@ -16,21 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import ConfigError, RowError
-from ...core.pairs import (
+from ...core import (
     LABELS,
     MODALITIES,
     SPLITS,
+    ConfigError,
     Evidence,
     Image,
     Modality,
     Pair,
     Passage,
+    RowError,
     Transcript,
     VideoSegment,
     evidence_key,
+    is_seconds,
 )
-from ...core.spans import is_seconds
 from .base import Record, Rejected, Row, kind_of, reject
 from .tabular_files import Table, cell, missing_columns, tables
 

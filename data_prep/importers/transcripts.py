@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeGuard, TypeVar
 
-from ...core.errors import MediaError
-from ...core.pairs import Transcript
+from ...core import MediaError, Transcript
 from .base import Rejected, read_json_members, read_json_records
 
 _TIME = r"(?:([0-9]{1,3}):)?([0-9]{1,3}):([0-9]{1,2})(?:[.,]([0-9]{1,6}))?"

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ...core.errors import ConfigError, RowError
-from ...core.pairs import Label, Pair, VideoSegment
+from ...core import ConfigError, Label, Pair, RowError, VideoSegment
 from .base import Record, Rejected, Row, kind_of, read_json_members, reject
 from .qa_statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, statements
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import RowError
-from ...core.pairs import Pair, Split, VideoSegment
-from ...core.spans import is_seconds
+from ...core import Pair, RowError, Split, VideoSegment, is_seconds
 from .base import Record, Rejected, Row, read_json_members, reject
 from .facts import contextual_claim
 

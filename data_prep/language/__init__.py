@@ -1,1 +1,34 @@
 """The one language-model client: an endpoint or a local model, its answers parsed, its completions kept."""
+
+from .answers import (
+    AnswerError,
+    Complete,
+    Completion,
+    LanguageModelError,
+    Message,
+    ask,
+    json_parser,
+    map_ordered,
+    normal_word,
+    parse_json,
+    word_logprobs,
+)
+from .client import LanguageModel, LanguageModelConfig
+from .rewrite import read_with_statements
+
+__all__ = [
+    "AnswerError",
+    "Complete",
+    "Completion",
+    "LanguageModel",
+    "LanguageModelConfig",
+    "LanguageModelError",
+    "Message",
+    "ask",
+    "json_parser",
+    "map_ordered",
+    "normal_word",
+    "parse_json",
+    "read_with_statements",
+    "word_logprobs",
+]

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from ...core.config import from_mapping
-from ...core.errors import ConfigError, ProofreelError
+from ...core import ConfigError, ProofreelError, from_mapping
 
 Q = TypeVar("Q")
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import ProofreelError
+from ...core import ProofreelError
 from .answers import Completion
 
 

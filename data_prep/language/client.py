@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
-from ...core.errors import ConfigError
+from ...core import ConfigError
 from .answers import Completion, LanguageModelError, Message, word_logprobs
 from .cache import CompletionsCache, ReplayError, request_key
 

@@ -10,9 +10,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...core.errors import RowError
-from ..importers.base import Rejected, Row
-from ..importers.qa_statements import statement
+from ...core import RowError
+from ..importers import Rejected, Row, statement
 from .answers import Complete, LanguageModelError, ask, json_parser, map_ordered
 
 _SYSTEM = (

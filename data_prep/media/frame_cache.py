@@ -27,10 +27,19 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from ...core.errors import ConfigError, MediaError
-from ...core.pairs import VideoSegment, media_path
-from ...core.storage import DamagedEntryError, EntryStore, seal, sharded, unseal, write_whole
-from ..dataset.shards import sha256_of
+from ...core import (
+    ConfigError,
+    DamagedEntryError,
+    EntryStore,
+    MediaError,
+    VideoSegment,
+    media_path,
+    seal,
+    sha256_of,
+    sharded,
+    unseal,
+    write_whole,
+)
 from .frames import Frames, FrameSampling, read_frames
 from .probe import FileStamp, file_stamp
 from .sandbox import GuardedReader

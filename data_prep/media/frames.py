@@ -37,8 +37,7 @@ import numpy as np
 from PIL import Image as PILImage
 from PIL import ImageOps
 
-from ...core.errors import ConfigError, MediaError
-from ...core.pairs import VideoSegment, media_path, span_problems
+from ...core import ConfigError, MediaError, VideoSegment, media_path, span_problems
 from .probe import PacketIndex, check_segment, open_video, packet_index, probe, regular_file
 
 Fit = Callable[[np.ndarray], np.ndarray]

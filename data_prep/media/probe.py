@@ -21,8 +21,7 @@ import av.error
 import numpy as np
 from av.stream import Disposition
 
-from ...core.errors import MediaError
-from ...core.pairs import VideoSegment, media_path, span_problems
+from ...core import MediaError, VideoSegment, media_path, span_problems
 
 EXACT_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 """Containers that store presentation times and an index of keyframes: headers and seeks are exact in these only."""

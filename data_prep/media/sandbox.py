@@ -27,8 +27,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...core.errors import ConfigError, MediaError, ProofreelError
-from ...core.pairs import VideoSegment, media_path
+from ...core import ConfigError, MediaError, ProofreelError, VideoSegment, media_path
 from .frames import Frames, FrameSampling, read_frames
 
 T = TypeVar("T")

@@ -18,9 +18,7 @@ import av.error
 import numpy as np
 from PIL import Image as PILImage
 
-from ...core.errors import MediaError
-from ...core.pairs import media_path
-from ..dataset.shards import sha256_of
+from ...core import MediaError, media_path, sha256_of
 from .frames import read_image
 from .probe import MediaInfo, PacketIndex, open_video, packet_index, probe, regular_file
 from .sandbox import run_guarded

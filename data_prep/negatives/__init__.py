@@ -1,1 +1,53 @@
 """False pairs: swapped evidence, altered claims, altered evidence, proposals of a language model, hard negatives."""
+
+from .altered_claims import altered_claims, violations
+from .altered_evidence import ORIGINS, AlteredEvidenceConfig, altered_evidence
+from .evidence_index import Known
+from .hard_mining import Mined, MiningConfig, Review, mine
+from .model_proposals import altered_by_model
+from .phrases import segment_facts
+from .scores import Score, named_evidence, read_scores
+from .swapped import (
+    SWAPPED,
+    Asked,
+    Segments,
+    SwappedLabel,
+    balanced_pairs,
+    normal_claim,
+    segment_rank,
+    swap_targets,
+    swapped_negatives,
+    swapped_suffix,
+)
+from .vocabulary import SHIPPED, Vocabulary, read_word_groups
+
+__all__ = [
+    "ORIGINS",
+    "SHIPPED",
+    "SWAPPED",
+    "AlteredEvidenceConfig",
+    "Asked",
+    "Known",
+    "Mined",
+    "MiningConfig",
+    "Review",
+    "Score",
+    "Segments",
+    "SwappedLabel",
+    "Vocabulary",
+    "altered_by_model",
+    "altered_claims",
+    "altered_evidence",
+    "balanced_pairs",
+    "mine",
+    "named_evidence",
+    "normal_claim",
+    "read_scores",
+    "read_word_groups",
+    "segment_facts",
+    "segment_rank",
+    "swap_targets",
+    "swapped_negatives",
+    "swapped_suffix",
+    "violations",
+]

@@ -25,9 +25,9 @@ import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...core.pairs import Pair
-from ..dataset.splits import rank
-from ..importers.facts import conceptual_claim
+from ...core import Pair
+from ..dataset import rank
+from ..importers import conceptual_claim
 from .phrases import (
     KIND_OF_PLACE,
     Phrase,

@@ -18,9 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...core.errors import ConfigError
-from ...core.pairs import Evidence, Pair, Transcript, VideoSegment, evidence_key
-from ..dataset.splits import rank
+from ...core import ConfigError, Evidence, Pair, Transcript, VideoSegment, evidence_key
+from ..dataset import rank
 from .evidence_index import MAX_TRIES, VISUAL_KINDS, Known, Proposals, Request, Span, shape_of, walk
 from .swapped import normal_claim
 

@@ -12,9 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...core.errors import RowError
-from ...core.pairs import EVIDENCE_KINDS, Evidence, Image, Pair, Transcript, VideoSegment, evidence_key
-from ..dataset.splits import rank
+from ...core import EVIDENCE_KINDS, Evidence, Image, Pair, RowError, Transcript, VideoSegment, evidence_key
+from ..dataset import rank
 from .swapped import normal_claim
 
 VISUAL_KINDS = ("video", "image")

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...core.errors import ConfigError, RowError
-from ...core.pairs import Pair, evidence_key
-from ..dataset.splits import rank
+from ...core import ConfigError, Pair, RowError, evidence_key
+from ..dataset import rank
 from .scores import Score, named_evidence
 from .swapped import normal_claim
 

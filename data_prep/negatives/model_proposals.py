@@ -18,12 +18,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.errors import ConfigError, RowError
-from ...core.pairs import Pair, evidence_key
-from ..dataset.splits import rank
-from ..importers.base import Rejected, kind_of
-from ..importers.facts import conceptual_claim
-from ..language.answers import AnswerError, Complete, LanguageModelError, ask, parse_json
+from ...core import ConfigError, Pair, RowError, evidence_key
+from ..dataset import rank
+from ..importers import Rejected, conceptual_claim, kind_of
+from ..language import AnswerError, Complete, LanguageModelError, ask, parse_json
 from .altered_claims import Change, Truths, changes_of, violations
 from .phrases import Phrase, conceptual_value, contextual_phrase, phrase_of, segment_facts, stem
 from .swapped import normal_claim

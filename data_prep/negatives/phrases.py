@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from ...core.pairs import Pair
-from ..importers.facts import contextual_claim
+from ...core import Pair
+from ..importers import contextual_claim
 
 
 def word_set(text: str) -> frozenset[str]:

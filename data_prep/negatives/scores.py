@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...core.errors import RowError
-from ..importers.base import Record, Rejected, read_json_records
+from ...core import RowError
+from ..importers import Record, Rejected, read_json_records
 
 COLUMNS = ("pair_id", "margin", "p_supported", "error", "claim", "evidence")
 _METADATA_KEY = b"proofreel.predictions"

@@ -14,8 +14,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from ...core.pairs import Pair, evidence_key
-from ..dataset.splits import rank
+from ...core import Pair, evidence_key
+from ..dataset import rank
 
 SwappedLabel = Literal["refuted", "not_enough"]
 SWAPPED = "swapped_evidence"

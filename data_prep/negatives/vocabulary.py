@@ -23,8 +23,7 @@ from pathlib import Path
 
 import yaml
 
-from ...core.errors import ConfigError
-from ...core.pairs import Pair
+from ...core import ConfigError, Pair
 from .phrases import KIND_OF_PLACE, Phrase, conceptual_value, contextual_phrase, phrase_of, words_of
 
 SHIPPED = Path(__file__).parent / "vocabularies" / "cooking_crafting.yaml"

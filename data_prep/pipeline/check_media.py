@@ -14,10 +14,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...core.pairs import Image, VideoSegment, evidence_from_dict, media_path
-from ..importers.base import kind_of
-from ..media.probe import MediaInfo, check_segment
-from ..media.survey import ImageInfo, Kind, MediaFile, media_rows, outside_root, probe_each
+from ...core import Image, VideoSegment, evidence_from_dict, media_path
+from ..importers import kind_of
+from ..media import ImageInfo, Kind, MediaFile, MediaInfo, check_segment, media_rows, outside_root, probe_each
 from .config import ProbingConfig
 from .spool import Spool, Stored
 from .validate import refuse

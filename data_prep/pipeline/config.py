@@ -8,13 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...core.config import expanded
-from ...core.errors import ConfigError
-from ...core.pairs import SPLITS, Split
-from ..dataset.splits import check_fractions
-from ..language.client import LanguageModelConfig
-from ..negatives.altered_evidence import AlteredEvidenceConfig
-from ..negatives.swapped import SwappedLabel
+from ...core import SPLITS, ConfigError, Split, expanded
+from ..dataset import check_fractions
+from ..language import LanguageModelConfig
+from ..negatives import AlteredEvidenceConfig, SwappedLabel
 
 Format = Literal[
     "facts",

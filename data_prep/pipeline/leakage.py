@@ -14,7 +14,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ...core.pairs import Split
+from ...core import Split
 from .config import LeakPolicy, LeaksConfig
 from .spool import Spool
 

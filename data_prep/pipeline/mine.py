@@ -16,15 +16,32 @@ from pathlib import Path
 from re import fullmatch
 from typing import Any
 
-from ...core.config import expanded
-from ...core.errors import ConfigError, RowError
-from ...core.pairs import SPLITS, Evidence, Image, Pair, VideoSegment, evidence_key
-from ..dataset.card import CARD, PICTURES, write_card
-from ..dataset.card_statistics import CardStatistics
-from ..dataset.claim_only_probe import ShortcutReport, claim_only_probe
-from ..dataset.shards import MANIFEST, SCHEMA_VERSION, read_manifest, read_split, sha256_of, write_shards
-from ..negatives.hard_mining import Mined, MiningConfig, Review, mine
-from ..negatives.scores import Score, read_scores
+from ...core import (
+    SPLITS,
+    ConfigError,
+    Evidence,
+    Image,
+    Pair,
+    RowError,
+    VideoSegment,
+    evidence_key,
+    expanded,
+    sha256_of,
+)
+from ..dataset import (
+    CARD,
+    MANIFEST,
+    PICTURES,
+    SCHEMA_VERSION,
+    CardStatistics,
+    ShortcutReport,
+    claim_only_probe,
+    read_manifest,
+    read_split,
+    write_card,
+    write_shards,
+)
+from ..negatives import Mined, MiningConfig, Review, Score, mine, read_scores
 from .write import git_revision, versions
 
 REVIEW = "review.jsonl"

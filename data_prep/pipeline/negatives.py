@@ -20,24 +20,26 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...core.pairs import SPLITS, Pair, Split, evidence_key
-from ..importers.base import Rejected, Row
-from ..language.answers import map_ordered
-from ..language.client import LanguageModel
-from ..negatives.altered_claims import altered_claims
-from ..negatives.altered_evidence import ORIGINS, altered_evidence
-from ..negatives.evidence_index import Known
-from ..negatives.model_proposals import altered_by_model
-from ..negatives.swapped import (
+from ...core import SPLITS, Pair, Split, evidence_key
+from ..importers import Rejected, Row
+from ..language import LanguageModel, map_ordered
+from ..negatives import (
+    ORIGINS,
+    SHIPPED,
     Asked,
+    Known,
     Segments,
+    Vocabulary,
+    altered_by_model,
+    altered_claims,
+    altered_evidence,
     balanced_pairs,
     normal_claim,
+    read_word_groups,
     segment_rank,
     swap_targets,
     swapped_suffix,
 )
-from ..negatives.vocabulary import SHIPPED, Vocabulary, read_word_groups
 from .config import BuildConfig
 from .spool import INDEXES, LEFT_OUT, Spool, Stored, claim_key, evidence_of
 

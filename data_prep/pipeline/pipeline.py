@@ -21,12 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from ... import core
-from ...core.errors import ConfigError, RowError
-from ..dataset.card import write_card
-from ..dataset.card_statistics import CardStatistics
-from ..dataset.shards import MANIFEST, SCHEMA_VERSION, read_manifest
-from ..importers.base import Rejected
-from ..language.client import LanguageModel
+from ...core import ConfigError, RowError
+from ..dataset import MANIFEST, SCHEMA_VERSION, CardStatistics, read_manifest, write_card
+from ..importers import Rejected
+from ..language import LanguageModel
 from .check_media import check_media
 from .config import BuildConfig, media_root_of, resolved
 from .negatives import make_negatives

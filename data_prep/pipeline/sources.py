@@ -11,28 +11,29 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...core.config import from_mapping
-from ...core.errors import ConfigError, RowError
-from ...core.pairs import Evidence, Image, VideoSegment
-from ..dataset.shards import pair_from, read_pair_records, sha256_of
+from ...core import ConfigError, Evidence, Image, RowError, VideoSegment, from_mapping, sha256_of
+from ..dataset import pair_from, read_pair_records
 from ..importers import (
+    Record,
+    Rejected,
+    Row,
     cgbench,
+    merge_annotators,
+    merge_judgments,
     mirage,
     mirage_judgments,
     mirage_predictions,
     mirage_raw,
     murgat,
     omdbench,
+    read_facts,
+    read_judgments,
+    reject,
     table,
     videommmu,
     youcook2,
 )
-from ..importers.base import Record, Rejected, Row, reject
-from ..importers.facts import read_facts
-from ..importers.mirage_grounding import merge_judgments, read_judgments
-from ..importers.mirage_judgments import merge_annotators
-from ..language.client import LanguageModel
-from ..language.rewrite import read_with_statements
+from ..language import LanguageModel, read_with_statements
 from .config import BuildConfig, SourceConfig
 from .spool import Spool
 from .validate import check_contents

@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.errors import ConfigError, RowError
-from ...core.pairs import SPLITS, Split
-from ..dataset.splits import assign_splits, rank
-from ..negatives.swapped import normal_claim
+from ...core import SPLITS, ConfigError, RowError, Split
+from ..dataset import assign_splits, rank
+from ..negatives import normal_claim
 from .config import BuildConfig, fractions_of
 from .leakage import Ties, find_ties, torn
 from .spool import LEFT_OUT, Spool

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.pairs import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_to_dict
-from ..importers.base import Rejected, Row
-from ..negatives.swapped import SWAPPED, normal_claim
+from ...core import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_to_dict
+from ..importers import Rejected, Row
+from ..negatives import SWAPPED, normal_claim
 
 KEPT, REJECTED, REPEATED, NOT_ASKED, LEFT_OUT = range(5)
 """Why a row is not in the data set (`rows.out`); 0 for a row that is."""

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ...core.pairs import Pair, evidence_key, problems_of
-from ..importers.base import Rejected, Row, kind_of
-from ..negatives.swapped import normal_claim
+from ...core import Pair, evidence_key, problems_of
+from ..importers import Rejected, Row, kind_of
+from ..negatives import normal_claim
 from .spool import REJECTED, REPEATED, Spool, Stored
 
 Complaint = tuple[Row, str, str]  # row, kind, message

@@ -23,12 +23,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...core.pairs import SPLITS
-from ..dataset.card_statistics import CardStatistics
-from ..dataset.claim_only_probe import MAX_ROWS, claim_only_probe, shortcut_table
-from ..dataset.shards import shard_entry, shard_name, write_columns
-from ..media.sandbox import run_guarded
-from ..media.survey import media_table
+from ...core import SPLITS
+from ..dataset import MAX_ROWS, CardStatistics, claim_only_probe, shard_entry, shard_name, shortcut_table, write_columns
+from ..media import media_table, run_guarded
 from .spool import Spool
 
 _COLUMNS = """r.id, r.claim, v.json, r.label, r.context, r.soft_label, g.split, r.grp, r.role, r.origin, r.modality,

@@ -1,1 +1,21 @@
 """Choosing a calibrator by cross-fitting on held-out groups, and fitting it."""
+
+from .estimator import Calibrator
+from .fit import PerGroup, fit_calibration, fit_decision
+from .fitted_rows import FITTED_ROWS_FILE, overlaps, read_fitted_rows, write_fitted_rows
+from .per_group import MIN_ROWS
+from .selection import cross_fitted_logits, grouped_folds
+
+__all__ = [
+    "FITTED_ROWS_FILE",
+    "MIN_ROWS",
+    "Calibrator",
+    "PerGroup",
+    "cross_fitted_logits",
+    "fit_calibration",
+    "fit_decision",
+    "grouped_folds",
+    "overlaps",
+    "read_fitted_rows",
+    "write_fitted_rows",
+]

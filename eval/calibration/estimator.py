@@ -9,10 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from ...core.errors import CalibrationError
-from ...models.decision.calibration import sigmoid
-from ...models.decision.calibration_maps import Method
-from ..metrics.base import Floats
+from ...core import CalibrationError
+from ...models.decision import Method, sigmoid
+from ..metrics import Floats
 from .fit import fit_calibration
 
 

@@ -16,16 +16,22 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core.errors import CalibrationError
-from ...models.decision.calibration import STEP_METHODS, Calibration, GroupKey, calibration_of, sigmoid
-from ...models.decision.calibration_maps import Method
-from ...models.decision.thresholds import OBJECTIVES, BandObjective, Decision, OperatingPoint
-from ..decisions.abstention import fit_band
-from ..decisions.prevalence import estimate_prior
-from ..decisions.risk_control import MARGIN_GRID, Risk, control_risk
-from ..decisions.thresholds import Goal, fit_points, fit_threshold
-from ..metrics.base import Floats, checked, checked_weights
-from ..scoring.predictions import Prediction, groups_of, labels_of, margins_of
+from ...core import CalibrationError
+from ...models.decision import (
+    OBJECTIVES,
+    STEP_METHODS,
+    BandObjective,
+    Calibration,
+    Decision,
+    GroupKey,
+    Method,
+    OperatingPoint,
+    calibration_of,
+    sigmoid,
+)
+from ..decisions import MARGIN_GRID, Goal, Risk, control_risk, estimate_prior, fit_band, fit_points, fit_threshold
+from ..metrics import Floats, checked, checked_weights
+from ..scoring import Prediction, groups_of, labels_of, margins_of
 from .methods import fit_map
 from .per_group import MIN_ROWS, fit_corrections
 from .selection import choose_method, cross_fitted_logits, grouped_folds, row_losses

@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...core.errors import CalibrationError
-from ..scoring.predictions import Prediction
+from ...core import CalibrationError
+from ..scoring import Prediction
 
 FITTED_ROWS_FILE = "fitted_rows.json"
 

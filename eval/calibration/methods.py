@@ -22,9 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, isotonic_regression, minimize
 
-from ...core.errors import CalibrationError
-from ...models.decision.calibration import sigmoid
-from ...models.decision.calibration_maps import (
+from ...core import CalibrationError
+from ...models.decision import (
     METHODS,
     Affine,
     Beta,
@@ -34,9 +33,9 @@ from ...models.decision.calibration_maps import (
     Method,
     VennAbers,
     beta_features,
+    sigmoid,
 )
-from ..metrics.base import Floats
-from ..metrics.calibration_error import N_BINS
+from ..metrics import N_BINS, Floats
 
 LOG_SLOPE_BOUND = 10.0  # slopes from e^-10 to e^10, the range scikit-learn's temperature scaling searches
 LOW, HIGH = math.exp(-LOG_SLOPE_BOUND), math.exp(LOG_SLOPE_BOUND)

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.decision.calibration import Correction, GroupCorrections, GroupKey
-from ...models.decision.calibration_maps import CalibrationMap
-from ..metrics.base import Floats
+from ...models.decision import CalibrationMap, Correction, GroupCorrections, GroupKey
+from ..metrics import Floats
 from .methods import fit_platt
 
 MIN_ROWS = 100

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
-from ...core.errors import CalibrationError
-from ...models.decision.calibration import FEW_ROWS, STEP_METHODS, GroupKey
-from ...models.decision.calibration_maps import METHODS, Method
-from ..metrics.base import Floats
+from ...core import CalibrationError
+from ...models.decision import FEW_ROWS, METHODS, STEP_METHODS, GroupKey, Method
+from ..metrics import Floats
 from .methods import fit_map
 from .per_group import fit_corrections
 

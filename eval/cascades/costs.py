@@ -14,10 +14,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import ProofreelError
-from ...core.pairs import Evidence, Image, Pair, VideoSegment, evidence_key
-from ...models.cascade.cascade import Stage
-from ...models.verifier.long_video import Divider
+from ...core import Evidence, Image, Pair, ProofreelError, VideoSegment, evidence_key
+from ...models.cascade import Stage
+from ...models.verifier import Divider
 
 Unit = Literal["flops", "tokens", "visual_tokens"]
 Counts = NDArray[np.int64]

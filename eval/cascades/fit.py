@@ -22,19 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import CalibrationError, RowError
-from ...core.pairs import Pair
-from ...models.cascade.cascade import Stage
-from ...models.cascade.plan import NOBODY, Band, Plan, reached
-from ...models.decision.calibration import IDENTITY, Calibration, sigmoid
-from ...models.decision.calibration_maps import Method
-from ...models.decision.thresholds import BandObjective
-from ..calibration.fit import fit_calibration, fit_decision
-from ..calibration.selection import cross_fitted_logits, grouped_folds
-from ..metrics.base import Floats
-from ..metrics.ranking import roc_auc
-from ..scoring.predictions import Prediction, groups_of, labels_of, read_predictions
-from ..scoring.score import score_to
+from ...core import CalibrationError, Pair, RowError
+from ...models.cascade import NOBODY, Band, Plan, Stage, reached
+from ...models.decision import IDENTITY, BandObjective, Calibration, Method, sigmoid
+from ..calibration import cross_fitted_logits, fit_calibration, fit_decision, grouped_folds
+from ..metrics import Floats, roc_auc
+from ..scoring import Prediction, groups_of, labels_of, read_predictions, score_to
 from .costs import Costs, Unit
 
 FEWEST = 10  # rows of each class that must reach a stage: its map has two numbers to learn from them

@@ -11,13 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...models.cascade.plan import NOBODY, Plan, reached
-from ..metrics.calibration_error import ece_event
-from ..metrics.ranking import roc_auc
-from ..scoring.predictions import Prediction, labels_of, margins_of
-from ..uncertainty.bootstrap import N_DRAWS, Interval
-from ..uncertainty.metric_draws import HeadlineRows, headline_rows
-from ..uncertainty.paired_tests import difference_intervals, matched
+from ...models.cascade import NOBODY, Plan, reached
+from ..metrics import ece_event, roc_auc
+from ..scoring import Prediction, labels_of, margins_of
+from ..uncertainty import N_DRAWS, HeadlineRows, Interval, difference_intervals, headline_rows, matched
 from .costs import Costs
 from .fit import check_aligned
 

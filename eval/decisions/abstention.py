@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core.errors import CalibrationError
-from ...models.decision.thresholds import AbstainBand, BandObjective
-from ..metrics.base import Floats
-from ..uncertainty.bootstrap import interval_of, resample
+from ...core import CalibrationError
+from ...models.decision import AbstainBand, BandObjective
+from ..metrics import Floats
+from ..uncertainty import interval_of, resample
 from .thresholds import all_cuts, checked_probabilities, stored_interval
 
 Counts = NDArray[np.int64]

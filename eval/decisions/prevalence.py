@@ -28,14 +28,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
-from ...core.errors import CalibrationError
-from ...models.decision.calibration import prior_offset, sigmoid
-from ...models.decision.calibration_maps import log_odds
-from ...models.decision.stored import StoredInterval
-from ...models.decision.thresholds import OperatingPoint
-from ..metrics.base import Floats
-from ..metrics.decisions import Confusions, recall, specificity
-from ..uncertainty.bootstrap import interval_of, resample
+from ...core import CalibrationError
+from ...models.decision import OperatingPoint, StoredInterval, log_odds, prior_offset, sigmoid
+from ..metrics import Confusions, Floats, recall, specificity
+from ..uncertainty import interval_of, resample
 from .thresholds import outcomes
 
 

@@ -27,14 +27,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
-from ...core.errors import CalibrationError
-from ...models.decision.calibration import sigmoid
-from ...models.decision.stored import Guarantee
-from ...models.decision.thresholds import OperatingPoint
-from ..metrics.base import Floats
-from ..metrics.decisions import confusion
-from ..metrics.ranking import cumulative_counts
-from ..uncertainty.bootstrap import interval_of, resample
+from ...core import CalibrationError
+from ...models.decision import Guarantee, OperatingPoint, sigmoid
+from ..metrics import Floats, confusion, cumulative_counts
+from ..uncertainty import interval_of, resample
 from .thresholds import all_cuts, checked_probabilities, stored_interval, with_rate_intervals
 
 Risk = Literal["false_support_rate", "miss_rate", "false_discovery_rate", "error_rate"]

@@ -21,15 +21,17 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core.errors import CalibrationError
-from ...models.decision.stored import StoredInterval
-from ...models.decision.thresholds import ALL_OBJECTIVES, OBJECTIVES, Objective, OperatingPoint
-from ..metrics.base import Floats, checked, divide
-from ..metrics.decisions import (
+from ...core import CalibrationError
+from ...models.decision import ALL_OBJECTIVES, OBJECTIVES, Objective, OperatingPoint, StoredInterval
+from ..metrics import (
     Confusion,
     Confusions,
     CountMetric,
+    Floats,
     balanced_accuracy,
+    checked,
+    cumulative_counts,
+    divide,
     f1,
     f1_macro,
     mcc,
@@ -37,9 +39,8 @@ from ..metrics.decisions import (
     recall,
     youden,
 )
-from ..metrics.decisions import specificity as true_negative_rate
-from ..metrics.ranking import cumulative_counts
-from ..uncertainty.bootstrap import Interval, Resamples, interval_of, resample
+from ..metrics import specificity as true_negative_rate
+from ..uncertainty import Interval, Resamples, interval_of, resample
 
 _FITTED: tuple[Objective, ...] = tuple(o for o in ALL_OBJECTIVES if o != "risk_control")
 _COUNT_METRICS: dict[Objective, CountMetric] = {

@@ -1,1 +1,68 @@
 """Every number about verdicts: ranking, decisions, calibration error, selective prediction, and their definitions."""
+
+from .base import Floats, checked, checked_probabilities, checked_scores, checked_weights, divide
+from .calibration_error import N_BINS, bin_index, brier, ece_event, ece_top_label, nll, noise_floor, reliability_bins
+from .decisions import (
+    DECISION_METRICS,
+    Confusion,
+    Confusions,
+    CountMetric,
+    balanced_accuracy,
+    called_rate,
+    confusion,
+    f1,
+    f1_macro,
+    mcc,
+    precision,
+    recall,
+    specificity,
+    youden,
+)
+from .definitions import DEFINITIONS, definition
+from .ranking import average_precision, cumulative_counts, headline, probability_metrics, roc_auc
+from .selective import accuracy_at_coverage, augrc, aurc, confidence_of, coverage_at_risk, e_aurc, risk_coverage
+
+__all__ = [
+    "DECISION_METRICS",
+    "DEFINITIONS",
+    "N_BINS",
+    "Confusion",
+    "Confusions",
+    "CountMetric",
+    "Floats",
+    "accuracy_at_coverage",
+    "augrc",
+    "aurc",
+    "average_precision",
+    "balanced_accuracy",
+    "bin_index",
+    "brier",
+    "called_rate",
+    "checked",
+    "checked_probabilities",
+    "checked_scores",
+    "checked_weights",
+    "confidence_of",
+    "confusion",
+    "coverage_at_risk",
+    "cumulative_counts",
+    "definition",
+    "divide",
+    "e_aurc",
+    "ece_event",
+    "ece_top_label",
+    "f1",
+    "f1_macro",
+    "headline",
+    "mcc",
+    "nll",
+    "noise_floor",
+    "precision",
+    "probability_metrics",
+    "recall",
+    "reliability_bins",
+    "risk_coverage",
+    "roc_auc",
+    "specificity",
+    "youden",
+]

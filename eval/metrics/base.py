@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core.errors import CalibrationError, RowError
+from ...core import CalibrationError, RowError
 
 Floats = NDArray[np.float64]
 

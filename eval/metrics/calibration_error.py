@@ -34,7 +34,6 @@ from scipy.fft import dct, idct
 from scipy.special import ndtr
 from sklearn.isotonic import IsotonicRegression
 
-from . import calibration_error as errors
 from .base import Floats, checked_probabilities, checked_scores, divide
 
 Binning = Literal["width", "mass"]
@@ -304,12 +303,12 @@ def corp_decomposition(p: ArrayLike, labels: ArrayLike) -> Corp:
 Statistic = Callable[..., float]
 _CELLS_AT_ONCE = 4_000_000  # labels held at once: draws x rows
 _OF_DRAWS: dict[Statistic, Callable[..., Floats]] = {
-    errors.ece_event: errors._ece,
-    errors.ece_top_label: errors._ece_top_label,
-    errors.ece_classwise: errors._ece_classwise,
-    errors.mce: errors._mce,
-    errors.ece_debiased: errors._ece_debiased,
-    errors.squared_ce_debiased: errors._squared_ce_debiased,
+    ece_event: _ece,
+    ece_top_label: _ece_top_label,
+    ece_classwise: _ece_classwise,
+    mce: _mce,
+    ece_debiased: _ece_debiased,
+    squared_ce_debiased: _squared_ce_debiased,
     smooth_ece: _smooth_ece,
 }
 
@@ -330,7 +329,7 @@ class CalibrationTest(NamedTuple):
 
 
 def noise_floor(
-    p: ArrayLike, n_draws: int = 1_000, seed: int = 0, statistic: Statistic = errors.ece_event, **options: Any
+    p: ArrayLike, n_draws: int = 1_000, seed: int = 0, statistic: Statistic = ece_event, **options: Any
 ) -> NoiseFloor:
     """The statistic's mean and 95th percentile over labels drawn as Bernoulli(p).
 

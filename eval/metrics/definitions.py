@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ...core.errors import RowError
+from ...core import RowError
 from .decisions import Confusion, decision_metrics
 
 Known = Literal["stated", "computed", "inferred", "read in its code", "not stated"]

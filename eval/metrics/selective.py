@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...core.errors import RowError
+from ...core import RowError
 from .base import Floats, divide
 from .ranking import cumulative_counts
 

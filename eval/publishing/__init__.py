@@ -1,1 +1,18 @@
 """A verifier made public: export, model card, stored evaluation, hub."""
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .exporting import Evaluation, Merge, export
+    from .hub import push_to_hub
+
+__all__ = [
+    "Evaluation",
+    "Merge",
+    "export",
+    "push_to_hub",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

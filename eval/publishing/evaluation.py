@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from ...core.errors import CalibrationError, RowError
-from ...data_prep.dataset.shards import read_split, sha256_of
-from ...models.decision.thresholds import Decision
-from ...models.verifier.verifier import Verifier
-from ..reports.page import make_report, write_report
-from ..scoring.predictions import Prediction, margins_of, read_predictions, write_predictions
-from ..scoring.score import predict
+from ...core import CalibrationError, RowError, sha256_of
+from ...data_prep.dataset import read_split
+from ...models.decision import Decision
+from ...models.verifier import Verifier
+from ..reports import make_report, write_report
+from ..scoring import Prediction, margins_of, predict, read_predictions, write_predictions
 
 METRICS, PREDICTIONS = "metrics.json", "predictions.parquet"
 _REPORT_FILES = (METRICS, "report.html", "report.md")

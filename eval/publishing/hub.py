@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import DirectoryError
-from ...models.decision.thresholds import THRESHOLDS_FILE
-from ...models.directory.format import fingerprint, read_directory
+from ...core import DirectoryError
+from ...models.decision import THRESHOLDS_FILE
+from ...models.directory import fingerprint, read_directory
 
 
 def push_to_hub(

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ...data_prep.dataset.shards import read_manifest, sha256_of
-from ...models.decision.stored import StoredInterval
-from ...models.decision.thresholds import Decision, OperatingPoint, read_decision
-from ...models.directory.format import VerifierConfig
-from ..metrics.definitions import definition
-from ..scoring.predictions import read_predictions
+from ...core import sha256_of
+from ...data_prep.dataset import read_manifest
+from ...models.decision import Decision, OperatingPoint, StoredInterval, read_decision
+from ...models.directory import VerifierConfig
+from ..metrics import definition
+from ..scoring import read_predictions
 
 TASK_NAME = "Claim verification"
 

@@ -1,1 +1,24 @@
 """The report: what is measured, its tables, plots and page, and comparisons."""
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .compare import read_contender
+    from .numbers import measure
+    from .page import console, make_report, measure_files, parse_control, write_report
+    from .table_rows import apply_decision
+
+__all__ = [
+    "apply_decision",
+    "console",
+    "make_report",
+    "measure",
+    "measure_files",
+    "parse_control",
+    "read_contender",
+    "write_report",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...models.decision.calibration import Calibration
-from ..calibration.fitted_rows import overlaps
-from ..scoring.predictions import Prediction
+from ...models.decision import Calibration
+from ..calibration import overlaps
+from ..scoring import Prediction
 
 IN_SAMPLE, UNCHECKED = "IN-SAMPLE", "UNCHECKED"
 _TRAINING_SPLITS = {"train", "validation"}

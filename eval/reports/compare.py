@@ -15,17 +15,27 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import RowError
-from ...models.decision.calibration import IDENTITY
-from ...models.decision.thresholds import Decision, OperatingPoint, read_decision
-from ..calibration.fitted_rows import read_fitted_rows
-from ..scoring.predictions import Prediction, read_predictions, refuse_teacher_file
-from ..uncertainty.bootstrap import N_DRAWS, as_observed, resample
-from ..uncertainty.delong import delong_difference
-from ..uncertainty.metric_draws import HEADLINE, HeadlineRows, headline_rows, headline_values
-from ..uncertainty.paired_tests import adjusted_p, cluster_permutation, difference_intervals, matched, mcnemar
+from ...core import RowError
+from ...models.decision import IDENTITY, Decision, OperatingPoint, read_decision
+from ..calibration import read_fitted_rows
+from ..scoring import Prediction, read_predictions, refuse_teacher_file
+from ..uncertainty import (
+    HEADLINE,
+    N_DRAWS,
+    HeadlineRows,
+    adjusted_p,
+    as_observed,
+    cluster_permutation,
+    delong_difference,
+    difference_intervals,
+    headline_rows,
+    headline_values,
+    matched,
+    mcnemar,
+    resample,
+)
 from .caveats import leaks, watermark
-from .measure import Scored, apply_decision, cautions_of, right, table_row
+from .table_rows import Scored, apply_decision, cautions_of, right, table_row
 
 UNCALIBRATED = Decision(
     IDENTITY, (OperatingPoint("half", "balanced_accuracy", 0.5, float("nan"), 0, 0, 0, 0, float("nan")),), "half"

@@ -12,10 +12,9 @@ from pathlib import Path
 from PIL import Image as PILImage
 from PIL import ImageOps
 
-from ...core.errors import ProofreelError
-from ...core.pairs import Evidence, Image, Passage, Transcript, VideoSegment, evidence_from_dict, media_path
-from ...data_prep.media.frames import FrameSampling, read_frames
-from .measure import Scored
+from ...core import Evidence, Image, Passage, ProofreelError, Transcript, VideoSegment, evidence_from_dict, media_path
+from ...data_prep.media import FrameSampling, read_frames
+from .table_rows import Scored
 
 FRAME_HEIGHT = 150
 SAMPLING = FrameSampling(fps=2, min_frames=4, max_frames=6)

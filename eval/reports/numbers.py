@@ -14,20 +14,39 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...core.errors import CalibrationError, RowError
-from ...models.decision.thresholds import AbstainBand, Decision, OperatingPoint
-from ..decisions.abstention import selective_counts
-from ..decisions.prevalence import Proportion, corrected_rows, soft_proportion
-from ..decisions.risk_control import Risk, group_risk
-from ..decisions.thresholds import goal_of, objective_value, outcomes
-from ..metrics.base import Floats, divide
-from ..metrics.calibration_error import N_BINS, bin_index, reliability_bins
-from ..metrics.decisions import Confusion, Confusions, called_rate, confusion, f1, precision, recall, specificity
-from ..scoring.predictions import Prediction
-from ..uncertainty.bootstrap import N_DRAWS, Interval, Resamples, interval_of, resample
+from ...core import CalibrationError, RowError
+from ...models.decision import AbstainBand, Decision, OperatingPoint
+from ..decisions import (
+    Proportion,
+    Risk,
+    corrected_rows,
+    goal_of,
+    group_risk,
+    objective_value,
+    outcomes,
+    selective_counts,
+    soft_proportion,
+)
+from ..metrics import (
+    N_BINS,
+    Confusion,
+    Confusions,
+    Floats,
+    bin_index,
+    called_rate,
+    confusion,
+    divide,
+    f1,
+    precision,
+    recall,
+    reliability_bins,
+    specificity,
+)
+from ..scoring import Prediction
+from ..uncertainty import N_DRAWS, Interval, Resamples, interval_of, resample
 from .caveats import leaks, remarks, watermark
 from .compare import Contender, adjust, compare, compare_pair, contender
-from .measure import Scored, failures, full_row, rows_by, rows_by_size, table_row, worst_groups
+from .table_rows import Scored, failures, full_row, rows_by, rows_by_size, table_row, worst_groups
 
 _STORED_DRAWS = 1_000
 _BESIDE = (f1, precision, recall, specificity, called_rate)  # what each point shows besides its objective

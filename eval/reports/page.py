@@ -15,16 +15,15 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ...core.errors import RowError
-from ...models.decision.calibration import Calibration
-from ...models.decision.thresholds import Decision, OperatingPoint, read_decision
-from ..calibration.fitted_rows import read_fitted_rows
-from ..scoring.predictions import Prediction, read_predictions, refuse_teacher_file
+from ...core import RowError
+from ...models.decision import Calibration, Decision, OperatingPoint, read_decision
+from ..calibration import read_fitted_rows
+from ..scoring import Prediction, read_predictions, refuse_teacher_file
 from . import plots
 from .compare import Contender
 from .examples import Clip, make_clips
-from .measure import Scored, apply_decision, right
 from .numbers import measure
+from .table_rows import Scored, apply_decision, right
 from .tables import Cell, Table, compare_tables, every_number, main_tables, part_tables, spoken, threshold_tables
 
 CONVENTIONS: tuple[tuple[str, str], ...] = (

@@ -19,9 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..metrics.base import Floats
-from ..metrics.ranking import average_precision, cumulative_counts, roc_auc
-from ..metrics.selective import risk_coverage
+from ..metrics import Floats, average_precision, cumulative_counts, risk_coverage, roc_auc
 
 INK, MUTED, FIRST, SECOND, ALARM = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f"
 _VARIABLES = {

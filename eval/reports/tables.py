@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..metrics.definitions import DEFINITIONS
+from ..metrics import DEFINITIONS
 
 NONE = "–"
 

@@ -27,9 +27,8 @@ from typing import Literal
 
 import numpy as np
 
-from ...core.errors import RowError
-from ...core.spans import Span, merged, overlap_s, total_s
-from ...models.verifier.localization import Localization
+from ...core import RowError, Span, merged, overlap_s, total_s
+from ...models.verifier import Localization
 
 Intervals = Sequence[Sequence[float]]
 ScoreConvention = Literal["paper", "code"]

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from ...core.citations import Citation, parse_citations
-from ...core.errors import RowError
-from ...models.verifier.attribution import Attributed, JudgedCitation, ProblemKind
-from ..metrics.decisions import balanced_accuracy, confusion
+from ...core import Citation, RowError, parse_citations
+from ...models.verifier import Attributed, JudgedCitation, ProblemKind
+from ..metrics import balanced_accuracy, confusion
 
 Words = Callable[[str], Sequence[str]]
 

@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...core.errors import RowError
-from ..metrics.base import Floats
+from ...core import RowError
+from ..metrics import Floats
 
 MODALITIES: tuple[str, ...] = ("video", "audio", "text")
 CONDITIONS = ("C000", "C100", "C010", "C001", "C110", "C101", "C011", "C111")

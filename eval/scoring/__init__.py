@@ -1,1 +1,38 @@
 """Predictions: their file, and scoring a data set with one process or several."""
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .distributed import Share, own_device, score_in_bulk
+    from .predictions import (
+        Prediction,
+        groups_of,
+        labels_of,
+        margins_of,
+        read_predictions,
+        refuse_teacher_file,
+        write_predictions,
+    )
+    from .score import hide_evidence, mismatch_evidence, predict, question_of, score_to
+
+__all__ = [
+    "Prediction",
+    "Share",
+    "groups_of",
+    "hide_evidence",
+    "labels_of",
+    "margins_of",
+    "mismatch_evidence",
+    "own_device",
+    "predict",
+    "question_of",
+    "read_predictions",
+    "refuse_teacher_file",
+    "score_in_bulk",
+    "score_to",
+    "write_predictions",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

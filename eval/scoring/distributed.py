@@ -21,10 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ...core.errors import RowError
-from ...core.pairs import Pair, evidence_key
-from ...models.decision.thresholds import Decision
-from ...models.decision.verdict import Judge
+from ...core import Pair, RowError, evidence_key
+from ...models.decision import Decision, Judge
 from .predictions import with_source
 from .score import Scored, difference, identity, into_place, score_to, scored
 

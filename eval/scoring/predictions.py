@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ...core.errors import RowError
-from ...core.pairs import LABELS, Label
+from ...core import LABELS, Label, RowError
 
 SCHEMA_VERSION = 1
 _METADATA_KEY = b"proofreel.predictions"

@@ -28,11 +28,10 @@ from typing import Any
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ...core.errors import RowError
-from ...core.pairs import Evidence, Pair, Passage, evidence_key
-from ...models.decision.verdict import Verdict
-from ...models.verifier.verifier import Verifier
-from ...models.zero_shot.endpoint import HostedVerifier
+from ...core import Evidence, Pair, Passage, RowError, evidence_key
+from ...models.decision import Verdict
+from ...models.verifier import Verifier
+from ...models.zero_shot import HostedVerifier
 from .predictions import Prediction, read_source, write_predictions
 
 

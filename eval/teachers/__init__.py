@@ -1,1 +1,21 @@
 """Teachers: calibrated predictions to mine with and distil from, alone or averaged."""
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .ensemble import agreements, check_output, contradicted, join, log_odds, write_teacher_file
+    from .teachers import read_teachers
+
+__all__ = [
+    "agreements",
+    "check_output",
+    "contradicted",
+    "join",
+    "log_odds",
+    "read_teachers",
+    "write_teacher_file",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

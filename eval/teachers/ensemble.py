@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logit
 
-from ...core.errors import RowError
-from ...data_prep.negatives.scores import named_evidence
-from ..metrics.base import Floats
-from ..metrics.calibration_error import brier, ece_event
-from ..metrics.ranking import roc_auc
-from ..scoring.predictions import Prediction, labels_of, write_predictions
+from ...core import RowError
+from ...data_prep.negatives import named_evidence
+from ..metrics import Floats, brier, ece_event, roc_auc
+from ..scoring import Prediction, labels_of, write_predictions
 from .teachers import LABELS, UNCALIBRATED, Teacher
 
 P_LEAST = 1e-6

@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import CalibrationError, RowError
-from ...data_prep.dataset.shards import sha256_of
-from ...models.decision.calibration import CALIBRATION_FILE, STEP_METHODS, Calibration, sigmoid
-from ...models.decision.thresholds import read_decision
-from ..calibration.fitted_rows import overlaps, read_fitted_rows
-from ..metrics.base import Floats
-from ..reports.measure import apply_decision
-from ..scoring.predictions import Prediction, labels_of, margins_of, read_predictions
+from ...core import CalibrationError, RowError, sha256_of
+from ...models.decision import CALIBRATION_FILE, STEP_METHODS, Calibration, read_decision, sigmoid
+from ..calibration import overlaps, read_fitted_rows
+from ..metrics import Floats
+from ..reports import apply_decision
+from ..scoring import Prediction, labels_of, margins_of, read_predictions
 
 LABELS = ("supported", "refuted")
 """Of a file that does not name its labels: older ones, and foreign ones."""
@@ -197,7 +195,7 @@ def _check_belongs(path: Path, source: Mapping[str, Any], folder: Path, calibrat
 
 def _published(folder: Path) -> str:
     """The fingerprint of a folder that is an exported verifier, whose own calibration lies in it."""
-    from ...models.directory.format import MANIFEST, fingerprint  # pulls in torch, and is seldom asked
+    from ...models.directory import MANIFEST, fingerprint  # pulls in torch, and is seldom asked
 
     return fingerprint(folder) if (folder / MANIFEST).is_file() else ""
 

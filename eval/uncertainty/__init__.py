@@ -1,1 +1,61 @@
 """How sure a number is: resampling, intervals, paired and rank tests."""
+
+from .bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, Resamples, as_observed, interval_of, resample, trust
+from .delong import delong, delong_difference
+from .metric_draws import (
+    COVERAGE,
+    HEADLINE,
+    HeadlineRows,
+    accuracy_at_coverage_draws,
+    ap_draws,
+    auc_draws,
+    aurc_draws,
+    harmonic_numbers,
+    headline_intervals,
+    headline_rows,
+    headline_values,
+    summed_columns,
+    values_of_sums,
+)
+from .paired_tests import (
+    PermutationTest,
+    adjusted_p,
+    cluster_permutation,
+    difference_intervals,
+    matched,
+    mcnemar,
+    permuted_auc,
+)
+
+__all__ = [
+    "COVERAGE",
+    "FEWEST_GROUPS",
+    "HEADLINE",
+    "N_DRAWS",
+    "HeadlineRows",
+    "Interval",
+    "PermutationTest",
+    "Resamples",
+    "accuracy_at_coverage_draws",
+    "adjusted_p",
+    "ap_draws",
+    "as_observed",
+    "auc_draws",
+    "aurc_draws",
+    "cluster_permutation",
+    "delong",
+    "delong_difference",
+    "difference_intervals",
+    "harmonic_numbers",
+    "headline_intervals",
+    "headline_rows",
+    "headline_values",
+    "interval_of",
+    "matched",
+    "mcnemar",
+    "permuted_auc",
+    "resample",
+    "summed_columns",
+    "trust",
+    "values_of_sums",
+]

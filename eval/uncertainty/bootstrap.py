@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
-from ...core.errors import RowError
+from ...core import RowError
 
 Floats = NDArray[np.float64]
 Method = Literal["percentile", "bca"]

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 from scipy.stats import rankdata
 
-from ...core.errors import RowError
+from ...core import RowError
 
 Floats = NDArray[np.float64]
 

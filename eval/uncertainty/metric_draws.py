@@ -38,12 +38,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core.errors import RowError
-from ..metrics.base import Floats, checked_probabilities, checked_scores, divide
-from ..metrics.calibration_error import N_BINS, bin_index
-from ..metrics.decisions import Confusions, balanced_accuracy, f1
-from ..metrics.ranking import roc_auc
-from ..metrics.selective import confidence_of
+from ...core import RowError
+from ..metrics import (
+    N_BINS,
+    Confusions,
+    Floats,
+    balanced_accuracy,
+    bin_index,
+    checked_probabilities,
+    checked_scores,
+    confidence_of,
+    divide,
+    f1,
+    roc_auc,
+)
 from .bootstrap import N_DRAWS, Interval, Method, Resamples, as_observed, interval_of, leaving_one_out, resample
 
 _FORM_IS_FASTER = 200  # per draw, groups^2 multiplications cost what this many times fewer sorted rows do

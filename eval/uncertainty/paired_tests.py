@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.stats import rankdata
 
-from ...core.errors import RowError
-from ..scoring.predictions import Prediction, groups_of, labels_of
+from ...core import RowError
+from ..scoring import Prediction, groups_of, labels_of
 from .bootstrap import N_DRAWS, Interval, Method, Resamples, as_observed, interval_of, leaving_one_out, resample
 from .metric_draws import HEADLINE, HeadlineRows, headline_values, summed_columns, values_of_sums
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from ...core.errors import RowError
+from ...core import RowError
 
 Floats = NDArray[np.float64]
 

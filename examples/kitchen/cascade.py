@@ -17,13 +17,10 @@ from typing import Any
 
 from examples.kitchen.make import main as make
 from proofreel.data_prep.build import main as build
-from proofreel.data_prep.dataset.shards import read_split
-from proofreel.eval.cascades.costs import costs_of
-from proofreel.eval.cascades.fit import fit_cascade, score_stages
-from proofreel.eval.cascades.report import markdown, measure, write_cascade_report
-from proofreel.models.cascade.cascade import Cascade, Stage, shares
-from proofreel.models.cascade.plan import View
-from proofreel.models.verifier.verifier import Verifier
+from proofreel.data_prep.dataset import read_split
+from proofreel.eval.cascades import costs_of, fit_cascade, markdown, measure, score_stages, write_cascade_report
+from proofreel.models.cascade import Cascade, Stage, View, shares
+from proofreel.models.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SEED = 91  # a world that nobody trained or calibrated on

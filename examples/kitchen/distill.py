@@ -18,10 +18,9 @@ from pathlib import Path
 
 from examples.kitchen.distill_table import Row, table
 from examples.kitchen.table import python
-from proofreel.core.pairs import SPLITS, Pair
-from proofreel.data_prep.dataset.shards import MANIFEST, read_split, write_pairs
-from proofreel.data_prep.dataset.splits import rank
-from proofreel.eval.calibration.fitted_rows import FITTED_ROWS_FILE
+from proofreel.core import SPLITS, Pair
+from proofreel.data_prep.dataset import MANIFEST, rank, read_split, write_pairs
+from proofreel.eval.calibration import FITTED_ROWS_FILE
 
 LABELLED = 10  # one clip in so many
 ALL_FRAMES = ("--fps", 8, "--max_frames", 16)

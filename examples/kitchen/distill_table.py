@@ -15,15 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from proofreel.data_prep.dataset.shards import read_split
-from proofreel.data_prep.pipeline.write import versions
-from proofreel.eval.metrics.ranking import roc_auc
-from proofreel.eval.scoring.predictions import groups_of, labels_of, margins_of, read_predictions
-from proofreel.eval.uncertainty.bootstrap import Resamples, as_observed, interval_of, resample
-from proofreel.eval.uncertainty.metric_draws import headline_rows, headline_values
-from proofreel.models.decision.calibration import sigmoid
-from proofreel.models.decision.thresholds import read_decision
-from proofreel.models.verifier.verifier import Verifier
+from proofreel.data_prep.dataset import read_split
+from proofreel.data_prep.pipeline import versions
+from proofreel.eval.metrics import roc_auc
+from proofreel.eval.scoring import groups_of, labels_of, margins_of, read_predictions
+from proofreel.eval.uncertainty import Resamples, as_observed, headline_rows, headline_values, interval_of, resample
+from proofreel.models.decision import read_decision, sigmoid
+from proofreel.models.verifier import Verifier
 
 TIMED_CLIPS, ROUNDS = 60, 3
 Draws = dict[str, np.ndarray]

@@ -20,7 +20,7 @@ import torch
 from transformers import Qwen2_5_VLForConditionalGeneration
 
 from examples.kitchen.pretrain import pretrain
-from proofreel.models.backbones.base import load_backbone
+from proofreel.models.backbones import load_backbone
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 STEPS = 400  # of captioning

@@ -20,16 +20,13 @@ from examples.kitchen.encoding import write_video
 from examples.kitchen.filming import Video, film, plan_long
 from examples.kitchen.sampling import FPS
 from examples.kitchen.vocabulary import ROLES, VALUES, concept, conceptual, contextual
-from proofreel.core.pairs import VideoSegment
-from proofreel.core.spans import Span
-from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim
-from proofreel.eval.calibration.fit import fit_calibration
-from proofreel.eval.metrics.calibration_error import ece_event
-from proofreel.eval.metrics.ranking import roc_auc
-from proofreel.eval.scores.cgbench import GroundingScores, localization_scores
-from proofreel.models.inputs.windowing import Windowing
-from proofreel.models.verifier.localization import Localization, localize
-from proofreel.models.verifier.verifier import Verifier
+from proofreel.core import Span, VideoSegment
+from proofreel.data_prep.importers import conceptual_claim, contextual_claim
+from proofreel.eval.calibration import fit_calibration
+from proofreel.eval.metrics import ece_event, roc_auc
+from proofreel.eval.scores import GroundingScores, localization_scores
+from proofreel.models.inputs import Windowing
+from proofreel.models.verifier import Localization, Verifier, localize
 
 VERIFIER = Path(__file__).resolve().parents[2] / "checkpoints" / "kitchen-verifier"
 THRESHOLDS = (0.3, 0.5, 0.7)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from examples.kitchen.filming import SPLITS
 from examples.kitchen.world import CLIPS, LONG, Settings, make_world
-from proofreel.core.errors import ProofreelError
+from proofreel.core import ProofreelError
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,10 +25,10 @@ from examples.kitchen.lessons import DESCRIBE
 from examples.kitchen.streaming import stream
 from examples.kitchen.teaching import END, SAMPLING, Teacher, drawn_frames
 from examples.kitchen.vocabulary import ROLES
-from proofreel.core.pairs import VideoSegment
-from proofreel.data_prep.media.frames import Frames, read_frames
-from proofreel.models.backbones.base import load_backbone, vision_layout
-from proofreel.models.engine.forward import VISION_KEYS
+from proofreel.core import VideoSegment
+from proofreel.data_prep.media import Frames, read_frames
+from proofreel.models.backbones import load_backbone, vision_layout
+from proofreel.models.engine import VISION_KEYS
 
 LONGEST_ANSWER = 40  # tokens
 CAPTION = re.compile(r"(?P<Action>.+?) the (?P<Ingredient>.+) with the (?P<Tool>.+) (?:on|in) the (?P<Location>.+)")

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from examples.kitchen.mining_table import table
 from examples.kitchen.table import python
-from proofreel.core.pairs import SPLITS, Pair, VideoSegment
-from proofreel.data_prep.dataset.shards import read_split, write_pairs
-from proofreel.data_prep.negatives.swapped import swapped_negatives
+from proofreel.core import SPLITS, Pair, VideoSegment
+from proofreel.data_prep.dataset import read_split, write_pairs
+from proofreel.data_prep.negatives import swapped_negatives
 
 WORLD = 1  # settings were chosen in world 0: what is reported is of clips that nobody had looked at
 CLIPS, LONG = (320, 40, 120, 220), (20, 6, 10, 40)

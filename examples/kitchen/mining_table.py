@@ -14,12 +14,20 @@ from pathlib import Path
 
 import numpy as np
 
-from proofreel.data_prep.pipeline.write import versions
-from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of, margins_of, read_predictions
-from proofreel.eval.uncertainty.bootstrap import as_observed, interval_of, resample
-from proofreel.eval.uncertainty.metric_draws import HeadlineRows, auc_draws, headline_rows
-from proofreel.eval.uncertainty.paired_tests import PermutationTest, adjusted_p, permuted_auc
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.data_prep.pipeline import versions
+from proofreel.eval.scoring import Prediction, groups_of, labels_of, margins_of, read_predictions
+from proofreel.eval.uncertainty import (
+    HeadlineRows,
+    PermutationTest,
+    adjusted_p,
+    as_observed,
+    auc_draws,
+    headline_rows,
+    interval_of,
+    permuted_auc,
+    resample,
+)
+from proofreel.models.decision import sigmoid
 
 HARD = ("near_miss", "distractor", "neighbour")
 CASES = {"whole": None, "hard": HARD, **{kind: (kind,) for kind in HARD}}

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from proofreel.core.errors import ConfigError
+from proofreel.core import ConfigError
 
 from .vocabulary import ROLES, VALUES, Facts
 

@@ -26,10 +26,9 @@ from examples.kitchen.lessons import SYSTEM, corpus
 from examples.kitchen.measure import held_out_accuracy
 from examples.kitchen.teaching import Teacher, lesson_loss, lessons_about, shoot
 from examples.kitchen.tower import teach_tower
-from proofreel.core.prompt import Prompt
-from proofreel.models.backbones.base import load_backbone, vision_layout
-from proofreel.models.backbones.tiny import TinySizes, save_tiny_model
-from proofreel.models.engine.packing import to_device
+from proofreel.core import Prompt
+from proofreel.models.backbones import TinySizes, load_backbone, save_tiny_model, vision_layout
+from proofreel.models.engine import to_device
 
 SIZES = TinySizes(
     hidden=128,

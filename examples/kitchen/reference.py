@@ -16,9 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from proofreel.core.errors import ConfigError
-from proofreel.core.pairs import Pair, Passage
-from proofreel.data_prep.dataset.shards import read_split, write_pairs
+from proofreel.core import ConfigError, Pair, Passage
+from proofreel.data_prep.dataset import read_split, write_pairs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SPLITS = ("train", "validation", "calibration", "test")
@@ -54,7 +53,7 @@ def save_text_base(vision_base: str | Path, out: str | Path) -> Path:
     """Write the language model of a Qwen2.5-VL checkpoint as a Qwen2.5 text checkpoint, with its tokenizer."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from proofreel.models.backbones.base import load_backbone
+    from proofreel.models.backbones import load_backbone
 
     vision_base, out = Path(vision_base), Path(out)
     whole: Any = load_backbone(vision_base)

@@ -17,16 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proofreel.data_prep.dataset.shards import MANIFEST
-from proofreel.eval.calibration.fitted_rows import FITTED_ROWS_FILE
-from proofreel.eval.metrics.calibration_error import ece_event
-from proofreel.eval.metrics.decisions import confusion, f1, f1_macro
-from proofreel.eval.metrics.ranking import roc_auc
-from proofreel.eval.scoring.predictions import groups_of, labels_of, margins_of, read_predictions
-from proofreel.eval.uncertainty.bootstrap import Interval
-from proofreel.eval.uncertainty.metric_draws import headline_intervals
-from proofreel.models.decision.calibration import sigmoid
-from proofreel.models.decision.thresholds import read_decision
+from proofreel.data_prep.dataset import MANIFEST
+from proofreel.eval.calibration import FITTED_ROWS_FILE
+from proofreel.eval.metrics import confusion, ece_event, f1, f1_macro, roc_auc
+from proofreel.eval.scoring import groups_of, labels_of, margins_of, read_predictions
+from proofreel.eval.uncertainty import Interval, headline_intervals
+from proofreel.models.decision import read_decision, sigmoid
 
 NF4 = ("--load_in_4bit", "true", "--bnb_4bit_quant_type", "nf4", "--use_bnb_nested_quant", "true")
 

@@ -14,14 +14,11 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy, pad
 
-from proofreel.core.pairs import VideoSegment
-from proofreel.core.prompt import Prompt
-from proofreel.data_prep.media.frames import Frames, FrameSampling, frame_times
-from proofreel.models.backbones.base import load_processor
-from proofreel.models.engine.forward import packed_logits
-from proofreel.models.engine.packing import IGNORED, collate, pack
-from proofreel.models.inputs.encoder import EncodedEvidence, Encoder, Media
-from proofreel.models.inputs.mrope import VisionLayout
+from proofreel.core import Prompt, VideoSegment
+from proofreel.data_prep.media import Frames, FrameSampling, frame_times
+from proofreel.models.backbones import load_processor
+from proofreel.models.engine import IGNORED, collate, pack, packed_logits
+from proofreel.models.inputs import EncodedEvidence, Encoder, Media, VisionLayout
 
 from .drawing import draw_frames
 from .lessons import SYSTEM, Lesson, draw_lessons

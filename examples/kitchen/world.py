@@ -20,7 +20,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from proofreel.core.errors import ConfigError
+from proofreel.core import ConfigError
 
 from .annotating import annotate, count_claims, cues, describe, to_srt
 from .encoding import write_video

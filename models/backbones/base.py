@@ -27,12 +27,9 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from ...core.errors import DirectoryError
-from ...data_prep.dataset.shards import sha256_of
-from ..engine.heads import Head
-from ..engine.packing import use_prefix_split
-from ..inputs.chat_text import LabelWords
-from ..inputs.mrope import TEXT_LAYOUT, VisionLayout
+from ...core import DirectoryError, sha256_of
+from ..engine import Head, use_prefix_split
+from ..inputs import TEXT_LAYOUT, LabelWords, VisionLayout
 from .hub import download
 from .safety import check_safetensors, check_settings
 from .score_head import Qwen2_5_VLForVerdicts, Qwen2ForVerdicts, TextProcessor, score_start

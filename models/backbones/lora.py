@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ...core.errors import ConfigError
+from ...core import ConfigError
 
 _LINEARS = r"(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
 

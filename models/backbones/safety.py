@@ -24,7 +24,7 @@ from typing import Any
 from jinja2 import Environment, TemplateSyntaxError, nodes
 from safetensors import SafetensorError, safe_open
 
-from ...core.errors import DirectoryError
+from ...core import DirectoryError
 
 MAX_CHARACTERS = 2**16  # Qwen2.5's have under 3,000
 _NODES = (

@@ -29,9 +29,9 @@ from transformers.initialization import copy_
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
 
-from ...core.errors import DirectoryError
-from ..engine.heads import TWO_LABELS, Head
-from ..inputs.chat_text import LabelWords
+from ...core import DirectoryError
+from ..engine import TWO_LABELS, Head
+from ..inputs import LabelWords
 
 # How far refuted starts beyond the word "no", and not_enough short of it, in units of (no - yes).
 LABEL_SPLIT = 0.01

@@ -25,8 +25,8 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, Qwen2_5_VLConfig, Qwen2Config
 from transformers.modeling_utils import set_zero3_state
 
-from ...core.errors import ConfigError
-from ..engine.heads import Head
+from ...core import ConfigError
+from ..engine import Head
 from .base import architecture_of
 
 # hidden, layers, heads, key heads, MLP, vocabulary, tied embeddings, MLP of the vision tower (None: text only).

@@ -25,15 +25,10 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ...core.errors import CalibrationError, ConfigError
-from ...core.pairs import Evidence, Pair, evidence_kinds
-from ..decision.calibration import calibration_of
-from ..decision.calibration_maps import Affine
-from ..decision.thresholds import AbstainBand, Decision
-from ..decision.verdict import Judge, Verdict, failed, prior_notes, with_prior
-from ..engine.batching import Progress
-from ..engine.prefix_cache import PrefixCache
-from ..verifier.verifier import Verifier
+from ...core import CalibrationError, ConfigError, Evidence, Pair, evidence_kinds
+from ..decision import AbstainBand, Affine, Decision, Judge, Verdict, calibration_of, failed, prior_notes, with_prior
+from ..engine import PrefixCache, Progress
+from ..verifier import Verifier
 from .directory import open_cascade, write_cascade
 from .plan import NOBODY, Band, Plan, View
 

@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core.config import from_mapping
-from ...core.errors import ConfigError, DirectoryError
-from ..backbones.hub import find_verifier
-from ..backbones.safety import read_json
-from ..decision.thresholds import read_decision, write_decision
-from ..directory.format import (
+from ...core import ConfigError, DirectoryError, from_mapping
+from ..backbones import read_json
+from ..decision import read_decision, write_decision
+from ..directory import (
     check_contents,
     check_manifest,
+    find_verifier,
     fingerprint,
     read_directory,
     relative_base,

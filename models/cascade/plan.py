@@ -20,11 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core.errors import CalibrationError, ConfigError
-from ...core.pairs import EVIDENCE_KINDS, Evidence
-from ..decision.calibration import Calibration, sigmoid
-from ..decision.stored import check_keys, finite, from_dict
-from ..decision.thresholds import AbstainBand, Decision
+from ...core import EVIDENCE_KINDS, CalibrationError, ConfigError, Evidence
+from ..decision import AbstainBand, Calibration, Decision, check_keys, finite, from_dict, sigmoid
 
 NOBODY = -1  # the stage of a row that not even the last one could judge
 

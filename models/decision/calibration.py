@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core.errors import CalibrationError
+from ...core import CalibrationError
 from .calibration_maps import (
     METHODS,
     Affine,

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core.errors import CalibrationError
+from ...core import CalibrationError
 from .stored import check_keys, finite
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...core.errors import CalibrationError
+from ...core import CalibrationError
 
 T = TypeVar("T")
 

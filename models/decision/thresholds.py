@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core.errors import CalibrationError
+from ...core import CalibrationError
 from .calibration import CALIBRATION_FILE, Calibration
 from .stored import (
     Guarantee,

@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...core.errors import CalibrationError
-from ...core.pairs import Evidence, VideoSegment
+from ...core import CalibrationError, Evidence, VideoSegment
 from .calibration import IDENTITY, Calibration
 from .thresholds import Decision, OperatingPoint, State
 

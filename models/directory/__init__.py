@@ -1,1 +1,52 @@
 """The published format: a verifier's folder written, checked, read and merged."""
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .adapters import check_places, check_start, start_from, write_merged
+    from .format import (
+        CONFIG,
+        MANIFEST,
+        BaseModel,
+        EvidenceKind,
+        VerifierConfig,
+        check_contents,
+        check_manifest,
+        find_verifier,
+        fingerprint,
+        read_directory,
+        relative_base,
+        requirements_of,
+        trained_on,
+        write_directory,
+    )
+    from .load import Dtype, Parts, Quantization, load_parts
+
+__all__ = [
+    "CONFIG",
+    "MANIFEST",
+    "BaseModel",
+    "Dtype",
+    "EvidenceKind",
+    "Parts",
+    "Quantization",
+    "VerifierConfig",
+    "check_contents",
+    "check_manifest",
+    "check_places",
+    "check_start",
+    "find_verifier",
+    "fingerprint",
+    "load_parts",
+    "read_directory",
+    "relative_base",
+    "requirements_of",
+    "start_from",
+    "trained_on",
+    "write_directory",
+    "write_merged",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

@@ -3,7 +3,7 @@
 LoRA merged into a base of full precision: from a verifier with an adapter to one that is a whole model.
 
 Never into NF4: where the adapter was trained over quantised weights, the base is loaded as it was before quantisation,
-and the merged network is another function. Whoever merges measures the difference (`eval/publishing/export.py`).
+and the merged network is another function. Whoever merges measures the difference (`eval/publishing/exporting.py`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from ...core.errors import ConfigError, DirectoryError
-from ..backbones.base import architecture_of
-from ..engine.heads import Head, Readout
+from ...core import ConfigError, DirectoryError
+from ..backbones import architecture_of
+from ..engine import Head, Readout
 from .format import CONFIG, VerifierConfig, fingerprint, read_directory, relative_base, requirements_of, write_directory
 from .load import Dtype, load_weights
 

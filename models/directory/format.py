@@ -31,15 +31,10 @@ from typing import Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from ...core.config import from_mapping
-from ...core.errors import ConfigError, DirectoryError
-from ...core.pairs import Label
-from ...core.prompt import Prompt
-from ...data_prep.dataset.shards import sha256_of
-from ...data_prep.media.frames import FrameSampling
-from ..backbones.safety import check_safetensors, check_settings, is_plain_name, read_json
-from ..inputs.mrope import PositionRule
-from ..inputs.windowing import Windowing
+from ...core import ConfigError, DirectoryError, Label, Prompt, from_mapping, sha256_of
+from ...data_prep.media import FrameSampling
+from ..backbones import check_safetensors, check_settings, download, is_plain_name, read_json
+from ..inputs import PositionRule, Windowing
 
 SCHEMA_VERSION = "1.1"
 MANIFEST = "MANIFEST.sha256"
@@ -128,6 +123,24 @@ def write_manifest(directory: Path) -> None:
     (directory / MANIFEST).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def find_verifier(path_or_hub_id: str | Path, revision: str | None = None) -> Path:
+    """The local folder of a verifier: the path itself, or the hub's snapshot of that id (downloaded if need be).
+
+    Args:
+        path_or_hub_id: a folder, or an id like `name/verifier`.
+        revision: commit, tag or branch of a hub id; None: its main branch.
+
+    Raises:
+        DirectoryError: neither a folder nor a reachable hub id, or a revision of a folder.
+    """
+    if Path(path_or_hub_id).is_dir():
+        if revision is not None:
+            raise DirectoryError(f"{path_or_hub_id}: a folder has no revisions, got {revision!r}; leave it out")
+        return Path(path_or_hub_id)
+    patterns = [f"*{suffix}" for suffix in (*ALLOWED_SUFFIXES, ".sha256")]
+    return download(str(path_or_hub_id), revision, patterns, "verifier")
+
+
 def read_directory(directory: str | Path) -> VerifierConfig:
     """Check a verifier directory's files and read its configuration.
 
@@ -154,7 +167,8 @@ def read_directory(directory: str | Path) -> VerifierConfig:
         config = from_mapping(VerifierConfig, values, where=str(path))
     except ConfigError as error:
         newer = "" if version in ("1.0", SCHEMA_VERSION) else f" (written with schema {version}, read {SCHEMA_VERSION})"
-        raise DirectoryError(f"{error}{newer}") from error
+        where = "" if str(path) in str(error) else f"{path}: "
+        raise DirectoryError(f"{where}{error}{newer}") from error
     _check_config(path, config)
     return config
 

@@ -11,13 +11,11 @@ from typing import Any, Literal, get_args
 import torch
 from safetensors import safe_open
 
-from ...core.errors import ConfigError, DirectoryError, ModelInputError
-from ..backbones.base import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
-from ..backbones.hub import find_verifier
-from ..engine.heads import Head, NextToken, Readout
-from ..inputs.chat_text import LabelWords
-from ..inputs.encoder import Encoder
-from .format import VerifierConfig, check_requirements, read_directory
+from ...core import ConfigError, DirectoryError, ModelInputError
+from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
+from ..engine import Head, NextToken, Readout
+from ..inputs import Encoder, LabelWords
+from .format import VerifierConfig, check_requirements, find_verifier, read_directory
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Quantization = Literal["nf4", False] | None

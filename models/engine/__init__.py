@@ -1,1 +1,46 @@
 """One evidence, K claims, one pass: packing, the kept prefix, vision features, batches, and the heads that end it."""
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .batching import Answer, Asking, Progress, read_ahead
+    from .forward import VISION_KEYS, margins, packed_logits, verdict_logits
+    from .heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout, margin
+    from .packing import IGNORED, PackedRow, collate, pack, to_device, use_prefix_split
+    from .prefix_cache import PrefixCache
+    from .scorer import PrefixScorer, Segment
+    from .segments import SegmentReader
+    from .vision_features import VisionFeatures, backbone_of
+
+__all__ = [
+    "IGNORED",
+    "THREE_LABELS",
+    "TWO_LABELS",
+    "VISION_KEYS",
+    "Answer",
+    "Asking",
+    "Head",
+    "NextToken",
+    "PackedRow",
+    "PrefixCache",
+    "PrefixScorer",
+    "Progress",
+    "Readout",
+    "Segment",
+    "SegmentReader",
+    "VisionFeatures",
+    "backbone_of",
+    "collate",
+    "margin",
+    "margins",
+    "pack",
+    "packed_logits",
+    "read_ahead",
+    "to_device",
+    "use_prefix_split",
+    "verdict_logits",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

@@ -23,9 +23,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from ...core.errors import ProofreelError
-from ...core.pairs import Evidence, Pair, VideoSegment
-from ..decision.verdict import Judge, Verdict, failed
+from ...core import Evidence, Pair, ProofreelError, VideoSegment
+from ..decision import Judge, Verdict, failed
 from .scorer import PrefixScorer, Segment, free_memory, is_out_of_memory
 from .segments import Group, Reading, SegmentReader
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from ...core.errors import ModelInputError
-from ..inputs.mrope import VisionLayout
+from ...core import ModelInputError
+from ..inputs import VisionLayout
 from .heads import Readout, margin
 from .packing import claim_mask
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ...core.errors import ModelInputError
-from ...core.pairs import Label
-from ..inputs.chat_text import LabelWords
+from ...core import Label, ModelInputError
+from ..inputs import LabelWords
 
 TWO_LABELS: tuple[Label, ...] = ("supported", "refuted")
 THREE_LABELS: tuple[Label, ...] = ("supported", "refuted", "not_enough")

@@ -30,8 +30,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from ..inputs.encoder import EncodedEvidence
-from ..inputs.mrope import claim_positions
+from ..inputs import EncodedEvidence, claim_positions
 
 IGNORED = -100  # the padding value transformers' Trainer uses when it gathers labels
 

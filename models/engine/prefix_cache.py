@@ -19,10 +19,9 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from ...core.errors import ConfigError, ModelInputError
-from ...core.pairs import Evidence, Image, VideoSegment, evidence_key, media_path
-from ...data_prep.media.probe import file_stamp
-from ..inputs.encoder import EncodedEvidence
+from ...core import ConfigError, Evidence, Image, ModelInputError, VideoSegment, evidence_key, media_path
+from ...data_prep.media import file_stamp
+from ..inputs import EncodedEvidence
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from transformers import DynamicCache
 
-from ...core.errors import ModelInputError
-from ..inputs.encoder import EncodedEvidence
-from ..inputs.mrope import VisionLayout
+from ...core import ModelInputError
+from ..inputs import EncodedEvidence, VisionLayout
 from .forward import margins
 from .heads import Readout
 from .packing import collate, pack, to_device

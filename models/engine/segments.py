@@ -15,10 +15,18 @@ from pathlib import Path
 
 import torch
 
-from ...core.errors import MediaError, ModelInputError, ProofreelError
-from ...core.pairs import Evidence, Pair, evidence_key, evidence_kinds, problems_of
-from ...data_prep.media.frame_cache import FrameCache
-from ..inputs.encoder import EncodedEvidence, Encoder, SeenMedia, read_media
+from ...core import (
+    Evidence,
+    MediaError,
+    ModelInputError,
+    Pair,
+    ProofreelError,
+    evidence_key,
+    evidence_kinds,
+    problems_of,
+)
+from ...data_prep.media import FrameCache
+from ..inputs import EncodedEvidence, Encoder, SeenMedia, read_media
 from .prefix_cache import Prefix, prefix_key, weights_state
 from .scorer import PrefixScorer, Segment, is_out_of_memory
 from .vision_features import VisionFeatures

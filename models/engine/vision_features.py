@@ -33,12 +33,20 @@ from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 from transformers import __version__ as transformers_version
 
-from ...core.errors import ConfigError, MediaError, ModelInputError, ProofreelError
-from ...core.pairs import Evidence, Image, VideoSegment, media_path
-from ...core.storage import DamagedEntryError, EntryStore
-from ...data_prep.media.frame_cache import FileHashes, FrameCache, frames_key
-from ...data_prep.media.probe import file_stamp
-from ..inputs.encoder import DTYPES, FORMAT, Encoder, Seen, SeenMedia, pack_seen, read_media, tensor_bytes, unpack_seen
+from ...core import (
+    ConfigError,
+    DamagedEntryError,
+    EntryStore,
+    Evidence,
+    Image,
+    MediaError,
+    ModelInputError,
+    ProofreelError,
+    VideoSegment,
+    media_path,
+)
+from ...data_prep.media import FileHashes, FrameCache, file_stamp, frames_key
+from ..inputs import DTYPES, FORMAT, Encoder, Seen, SeenMedia, pack_seen, read_media, tensor_bytes, unpack_seen
 
 Piece = VideoSegment | Image
 

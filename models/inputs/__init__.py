@@ -1,1 +1,47 @@
 """From a pair to what the network is given: tokens, pixels, positions and windows."""
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .chat_text import LabelWords
+    from .encoder import (
+        DTYPES,
+        FORMAT,
+        EncodedEvidence,
+        Encoder,
+        Media,
+        Seen,
+        SeenMedia,
+        pack_seen,
+        read_media,
+        tensor_bytes,
+        unpack_seen,
+    )
+    from .mrope import POSITION_RULES, TEXT_LAYOUT, PositionRule, VisionLayout, claim_positions, mrope_positions
+    from .windowing import Windowing
+
+__all__ = [
+    "DTYPES",
+    "FORMAT",
+    "POSITION_RULES",
+    "TEXT_LAYOUT",
+    "EncodedEvidence",
+    "Encoder",
+    "LabelWords",
+    "Media",
+    "PositionRule",
+    "Seen",
+    "SeenMedia",
+    "VisionLayout",
+    "Windowing",
+    "claim_positions",
+    "mrope_positions",
+    "pack_seen",
+    "read_media",
+    "tensor_bytes",
+    "unpack_seen",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.errors import ModelInputError
-from ...core.pairs import Evidence, Passage, Transcript
-from ...core.prompt import Prompt, chat_turn
+from ...core import Evidence, ModelInputError, Passage, Prompt, Transcript, chat_turn
 
 
 @dataclass(frozen=True)

@@ -22,22 +22,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...core.errors import MediaError, ModelInputError
-from ...core.pairs import Evidence, Image, VideoSegment
-from ...core.prompt import Prompt
-from ...core.storage import seal, unseal
-from ...data_prep.media.frame_cache import FrameCache
-from ...data_prep.media.frames import (
+from ...core import Evidence, Image, MediaError, ModelInputError, Prompt, VideoSegment, seal, unseal
+from ...data_prep.media import (
     SIDE_STEP,
+    FrameCache,
     Frames,
     FrameSampling,
     fit_pixels,
     frame_times,
+    probe,
     read_frames,
     read_image,
     target_size,
 )
-from ...data_prep.media.probe import probe
 from .chat_text import ChatText
 from .mrope import PositionRule, VisionLayout, mrope_positions
 

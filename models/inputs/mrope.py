@@ -19,7 +19,7 @@ from typing import Literal
 
 import torch
 
-from ...core.errors import ModelInputError
+from ...core import ModelInputError
 
 PositionRule = Literal["published", "hf5"]
 POSITION_RULES: tuple[PositionRule, ...] = ("published", "hf5")

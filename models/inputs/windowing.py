@@ -13,8 +13,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ...core.errors import ConfigError, ModelInputError
-from ...core.spans import Span
+from ...core import ConfigError, ModelInputError, Span
 
 Aggregation = Literal["max", "noisy_or", "mean_top_k"]
 MAX_WINDOWS = 100_000  # of one span; a stride that is orders of magnitude too small is a mistake

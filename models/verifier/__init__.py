@@ -1,1 +1,35 @@
 """The public object, and its views: attribution, localization, long video, other libraries' interfaces."""
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .attribution import Attributed, CitedClaim, JudgedCitation, ProblemKind, Questions, Sources
+    from .compat import CrossEncoding, Entailment
+    from .localization import Localization, localize
+    from .long_video import Divider
+    from .self_test import TOLERANCE, SelfTest, selftest, write_golden
+    from .verifier import BATCH_TOKENS, Verifier
+
+__all__ = [
+    "BATCH_TOKENS",
+    "TOLERANCE",
+    "Attributed",
+    "CitedClaim",
+    "CrossEncoding",
+    "Divider",
+    "Entailment",
+    "JudgedCitation",
+    "Localization",
+    "ProblemKind",
+    "Questions",
+    "SelfTest",
+    "Sources",
+    "Verifier",
+    "localize",
+    "selftest",
+    "write_golden",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

@@ -21,13 +21,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...core.citations import POINT_S, Citation, Malformed, parse_citation_list, parse_citations
-from ...core.errors import MediaError, ModelInputError
-from ...core.pairs import Evidence, Pair, Transcript, VideoSegment, evidence_key, span_problems
-from ...data_prep.importers.transcripts import Cue, transcript_of
-from ...data_prep.media.probe import check_segment, probe
-from ..decision.verdict import Verdict, failed
-from ..engine.segments import SegmentReader
+from ...core import (
+    POINT_S,
+    Citation,
+    Evidence,
+    Malformed,
+    MediaError,
+    ModelInputError,
+    Pair,
+    Transcript,
+    VideoSegment,
+    evidence_key,
+    parse_citation_list,
+    parse_citations,
+    span_problems,
+)
+from ...data_prep.importers import Cue, transcript_of
+from ...data_prep.media import check_segment, probe
+from ..decision import Verdict, failed
+from ..engine import SegmentReader
 
 Given = Citation | Malformed | Evidence
 ProblemKind = Literal["malformed", "beyond_end", "modality"]

@@ -30,9 +30,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from ...core.errors import ConfigError, MediaError, ModelInputError, ProofreelError
-from ...core.pairs import Evidence, Image, Pair, Passage, Transcript, VideoSegment
-from ..decision.verdict import Judge, Verdict, by_p, failed
+from ...core import (
+    ConfigError,
+    Evidence,
+    Image,
+    MediaError,
+    ModelInputError,
+    Pair,
+    Passage,
+    ProofreelError,
+    Transcript,
+    VideoSegment,
+)
+from ..decision import Judge, Verdict, by_p, failed
 
 if TYPE_CHECKING:
     from .verifier import Verifier

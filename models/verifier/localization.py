@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...core.errors import ConfigError, MediaError
-from ...core.pairs import VideoSegment
-from ...data_prep.media.probe import probe
-from ..decision.verdict import Judge, JudgedWindow, Verdict
-from ..inputs.windowing import Windowing
+from ...core import ConfigError, MediaError, VideoSegment
+from ...data_prep.media import probe
+from ..decision import Judge, JudgedWindow, Verdict
+from ..inputs import Windowing
 
 if TYPE_CHECKING:
     from .verifier import Verifier

@@ -23,14 +23,22 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from ...core.errors import CalibrationError, MediaError, ModelInputError, ProofreelError
-from ...core.pairs import Evidence, Pair, Transcript, VideoSegment, evidence_key, problems_of
-from ...data_prep.media.probe import check_segment, probe
-from ..decision.thresholds import Decision
-from ..decision.verdict import Judge, JudgedWindow, Route, Verdict, failed
-from ..engine.batching import Answer, Asking, Progress
-from ..engine.segments import SegmentReader
-from ..inputs.windowing import Windowing
+from ...core import (
+    CalibrationError,
+    Evidence,
+    MediaError,
+    ModelInputError,
+    Pair,
+    ProofreelError,
+    Transcript,
+    VideoSegment,
+    evidence_key,
+    problems_of,
+)
+from ...data_prep.media import check_segment, probe
+from ..decision import Decision, Judge, JudgedWindow, Route, Verdict, failed
+from ..engine import Answer, Asking, Progress, SegmentReader
+from ..inputs import Windowing
 
 
 @dataclass(frozen=True)

@@ -18,22 +18,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...core.errors import ConfigError, ProofreelError
-from ...core.pairs import Evidence, Pair, VideoSegment
-from ...data_prep.media.frame_cache import FrameCache
-from ..decision.calibration import CALIBRATION_FILE
-from ..decision.thresholds import Decision, read_decision
-from ..decision.verdict import Judge, Ranked, Verdict, by_p, prior_notes, with_prior
-from ..directory.format import EvidenceKind, fingerprint
-from ..directory.load import Parts, Quantization, load_parts
-from ..engine.batching import Asking, Progress
-from ..engine.heads import Readout
-from ..engine.prefix_cache import PrefixCache
-from ..engine.scorer import PrefixScorer, Segment
-from ..engine.segments import SegmentReader
-from ..engine.vision_features import VisionFeatures
-from ..inputs.encoder import Encoder, Media
-from ..inputs.windowing import Windowing
+from ...core import ConfigError, Evidence, Pair, ProofreelError, VideoSegment
+from ...data_prep.media import FrameCache
+from ..decision import CALIBRATION_FILE, Decision, Judge, Ranked, Verdict, by_p, prior_notes, read_decision, with_prior
+from ..directory import EvidenceKind, Parts, Quantization, fingerprint, load_parts
+from ..engine import Asking, PrefixCache, PrefixScorer, Progress, Readout, Segment, SegmentReader, VisionFeatures
+from ..inputs import Encoder, Media, Windowing
 from .attribution import Attributed, CitedClaim, Questions, Sources
 from .compat import CrossEncoding, Entailment
 from .localization import Localization, localize

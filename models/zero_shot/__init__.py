@@ -1,1 +1,19 @@
 """Judges that were never trained to verify: behind an endpoint, or a checkpoint on this machine."""
+
+from typing import TYPE_CHECKING
+
+from ...core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .config import ZeroShotConfig, open_zero_shot
+    from .endpoint import HostedVerifier
+    from .local import LocalLanguageModel
+
+__all__ = [
+    "HostedVerifier",
+    "LocalLanguageModel",
+    "ZeroShotConfig",
+    "open_zero_shot",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

@@ -15,20 +15,14 @@ from typing import Any, Literal
 
 import torch
 
-from ...core.errors import ConfigError
-from ...core.prompt import Prompt
-from ...data_prep.language.answers import normal_word
-from ...data_prep.language.client import LanguageModel, LanguageModelConfig
-from ...data_prep.media.frame_cache import FrameCache
-from ...data_prep.media.frames import FrameSampling
-from ..backbones.base import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
-from ..directory.load import Dtype
-from ..engine.heads import NextToken
-from ..engine.vision_features import VisionFeatures
-from ..inputs.chat_text import LabelWords
-from ..inputs.encoder import Encoder
-from ..inputs.mrope import PositionRule
-from ..verifier.verifier import BATCH_TOKENS, Verifier
+from ...core import ConfigError, Prompt
+from ...data_prep.language import LanguageModel, LanguageModelConfig, normal_word
+from ...data_prep.media import FrameCache, FrameSampling
+from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
+from ..directory import Dtype
+from ..engine import NextToken, VisionFeatures
+from ..inputs import Encoder, LabelWords, PositionRule
+from ..verifier import BATCH_TOKENS, Verifier
 from .endpoint import HostedVerifier, hash_of
 
 

@@ -27,17 +27,23 @@ import numpy as np
 from PIL import Image as PILImage
 from tqdm import tqdm
 
-from ...core.errors import ConfigError, ModelInputError, ProofreelError
-from ...core.pairs import Evidence, Image, Pair, VideoSegment, evidence_key, problems_of
-from ...core.prompt import Prompt
-from ...data_prep.language.answers import AnswerError, LanguageModelError, map_ordered, word_logprobs
-from ...data_prep.language.client import LanguageModel
-from ...data_prep.media.frame_cache import FrameCache
-from ...data_prep.media.frames import FrameSampling
-from ..decision.verdict import Judge, Verdict, failed
-from ..engine.batching import Progress, read_ahead
-from ..engine.heads import TWO_LABELS
-from ..inputs.encoder import Media, read_media
+from ...core import (
+    ConfigError,
+    Evidence,
+    Image,
+    ModelInputError,
+    Pair,
+    Prompt,
+    ProofreelError,
+    VideoSegment,
+    evidence_key,
+    problems_of,
+)
+from ...data_prep.language import AnswerError, LanguageModel, LanguageModelError, map_ordered, word_logprobs
+from ...data_prep.media import FrameCache, FrameSampling
+from ..decision import Judge, Verdict, failed
+from ..engine import TWO_LABELS, Progress, read_ahead
+from ..inputs import Media, read_media
 
 _PICTURE: dict[str, Any] = {"format": "JPEG", "quality": 95, "subsampling": 0}
 _CONTROL = re.compile(r"<\|\w+\|>")  # how the chat templates of most models write their control tokens

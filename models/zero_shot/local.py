@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from ...core.errors import ConfigError, DirectoryError
-from ...data_prep.language.answers import Completion, LanguageModelError, Message, normal_word
+from ...core import ConfigError, DirectoryError
+from ...data_prep.language import Completion, LanguageModelError, Message, normal_word
 
 
 class LocalLanguageModel:

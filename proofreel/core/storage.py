@@ -175,3 +175,9 @@ def unseal(entry: bytes, key: str) -> tuple[dict[str, Any], memoryview]:
     if header["key"] != key:
         raise DamagedEntryError(f"entry {key}: holds another entry, {header['key']}")
     return header, rest[at:]
+
+
+def sha256_of(path: str | Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,1 +1,19 @@
 """The server behind `proofreel serve`: one verifier over HTTP, in batches, within limits. Docs: docs/server.md."""
+
+from typing import TYPE_CHECKING
+
+from ..core.lazy import on_first_use
+
+if TYPE_CHECKING:
+    from .launch import cache_folder, load, run
+    from .settings import Settings, limits
+
+__all__ = [
+    "Settings",
+    "cache_folder",
+    "limits",
+    "load",
+    "run",
+]
+
+__getattr__ = on_first_use(__name__, __file__)

@@ -14,10 +14,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 import proofreel
-from proofreel.core.errors import ProofreelError
+from proofreel.core import ProofreelError
 
 from .chat import complete
-from .limits import RefusedError, Settings, as_refusal, body_of
 from .media import HangingFiles, Library, MediaPool
 from .media_root import MediaRoot
 from .middleware import Guard, Measures
@@ -25,6 +24,7 @@ from .page import Pictures, page
 from .queue import Desk
 from .schemas import AttributeAnswer, AttributeRequest, ChatRequest, ErrorAnswer, ScoreAnswer, ScoreRequest
 from .score import Office, attribute
+from .settings import RefusedError, Settings, as_refusal, body_of
 
 log = logging.getLogger("proofreel.server")
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from proofreel.core.pairs import Evidence, Image, Passage, VideoSegment
+from proofreel.core import Evidence, Image, Passage, VideoSegment
 
-from .limits import RefusedError
 from .schemas import ChatRequest
 from .score import Office, as_answer
+from .settings import RefusedError
 
 
 async def complete(office: Office, request: ChatRequest) -> dict[str, Any]:

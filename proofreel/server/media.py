@@ -20,12 +20,18 @@ from typing import Any
 
 from PIL import Image as PILImage
 
-from proofreel.core.errors import MediaError
-from proofreel.core.pairs import Evidence, Image, VideoSegment
-from proofreel.data_prep.media.frame_cache import FrameCache
-from proofreel.data_prep.media.frames import FrameSampling, read_frames, read_image
-from proofreel.data_prep.media.probe import FileStamp, file_stamp, probe
-from proofreel.data_prep.media.sandbox import Outcome, run_guarded
+from proofreel.core import Evidence, Image, MediaError, VideoSegment
+from proofreel.data_prep.media import (
+    FileStamp,
+    FrameCache,
+    FrameSampling,
+    Outcome,
+    file_stamp,
+    probe,
+    read_frames,
+    read_image,
+    run_guarded,
+)
 
 PICTURE_PIXELS = (28 * 28, 320 * 200)
 """Bounds on one frame of the page."""

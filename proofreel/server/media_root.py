@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from proofreel.core.errors import ConfigError
+from proofreel.core import ConfigError
 
-from .limits import RefusedError
+from .settings import RefusedError
 
 MAX_PATH_CHARS = 1024
 VIDEO_SUFFIXES = (".mp4", ".m4v", ".mkv", ".webm", ".mov", ".avi", ".mpg", ".mpeg", ".ts", ".wmv")

@@ -16,11 +16,11 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response
 
-from proofreel.core.pairs import VideoSegment, span_problems
+from proofreel.core import VideoSegment, span_problems
 
-from .limits import RefusedError
 from .media import Library, MediaPool, Task, describe, picture, thumbnail
 from .media_root import MediaRoot
+from .settings import RefusedError
 
 PAGE = Path(__file__).parent / "page.html"
 

@@ -15,13 +15,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from proofreel.core.errors import MediaError, ProofreelError
-from proofreel.core.pairs import Evidence, Image, Pair, VideoSegment, evidence_key, media_path
-from proofreel.data_prep.media.probe import FileStamp, file_stamp
+from proofreel.core import Evidence, Image, MediaError, Pair, ProofreelError, VideoSegment, evidence_key, media_path
+from proofreel.data_prep.media import FileStamp, file_stamp
 
-from .limits import RefusedError, Settings
 from .media import Library, MediaPool, Task, describe, prepare
 from .middleware import Measures
+from .settings import RefusedError, Settings
 
 log = logging.getLogger("proofreel.server")
 

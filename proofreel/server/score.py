@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
-from proofreel.core.errors import MediaError, ModelInputError
-from proofreel.core.pairs import (
+from proofreel.core import (
     Evidence,
+    MediaError,
+    ModelInputError,
     Pair,
     VideoSegment,
     evidence_from_dict,
@@ -24,11 +25,10 @@ from proofreel.core.pairs import (
     evidence_to_dict,
     problems_of,
 )
-from proofreel.data_prep.importers.transcripts import Cue
-from proofreel.models.decision.verdict import Judge, Verdict, failed, with_prior
-from proofreel.models.verifier.attribution import Attributed, CitedClaim, Questions, Sources
+from proofreel.data_prep.importers import Cue
+from proofreel.models.decision import Judge, Verdict, failed, with_prior
+from proofreel.models.verifier import Attributed, CitedClaim, Questions, Sources
 
-from .limits import RefusedError, Settings
 from .media_root import MediaRoot
 from .queue import Desk, Job
 from .schemas import (
@@ -40,6 +40,7 @@ from .schemas import (
     VerdictAnswer,
     WindowAnswer,
 )
+from .settings import RefusedError, Settings
 
 T = TypeVar("T")
 

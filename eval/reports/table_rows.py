@@ -25,28 +25,48 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binom
 
-from ...models.decision.calibration import Calibration, sigmoid
-from ...models.decision.thresholds import Decision, OperatingPoint
-from ..decisions.thresholds import outcomes
-from ..metrics.base import Floats, divide
-from ..metrics.calibration_error import N_BINS, bin_index, ece_top_label, nll, noise_floor
-from ..metrics.decisions import DECISION_METRICS, Confusions
-from ..metrics.ranking import headline, probability_metrics, roc_auc
-from ..metrics.selective import accuracy_at_coverage, augrc, aurc, confidence_of, coverage_at_risk, e_aurc
-from ..scoring.predictions import Prediction, groups_of, labels_of, margins_of
-from ..uncertainty.bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, Resamples, interval_of, resample, trust
-from ..uncertainty.delong import delong
-from ..uncertainty.metric_draws import (
+from ...models.decision import Calibration, Decision, OperatingPoint, sigmoid
+from ..decisions import outcomes
+from ..metrics import (
+    DECISION_METRICS,
+    N_BINS,
+    Confusions,
+    Floats,
+    accuracy_at_coverage,
+    augrc,
+    aurc,
+    bin_index,
+    confidence_of,
+    coverage_at_risk,
+    divide,
+    e_aurc,
+    ece_top_label,
+    headline,
+    nll,
+    noise_floor,
+    probability_metrics,
+    roc_auc,
+)
+from ..scoring import Prediction, groups_of, labels_of, margins_of
+from ..uncertainty import (
     COVERAGE,
+    FEWEST_GROUPS,
     HEADLINE,
+    N_DRAWS,
+    Interval,
+    Resamples,
     accuracy_at_coverage_draws,
+    adjusted_p,
     ap_draws,
     auc_draws,
     aurc_draws,
+    delong,
     harmonic_numbers,
     headline_intervals,
+    interval_of,
+    resample,
+    trust,
 )
-from ..uncertainty.paired_tests import adjusted_p
 
 __all__ = ["FEWEST_GROUPS", "Scored", "apply_decision", "failures", "rows_by", "rows_by_size", "table_row"]
 

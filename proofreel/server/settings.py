@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from proofreel.core.errors import CalibrationError, ConfigError, MediaError, ModelInputError, ProofreelError, RowError
+from proofreel.core import CalibrationError, ConfigError, MediaError, ModelInputError, ProofreelError, RowError
 
 
 def _limit(default: float | int, told: str) -> Any:

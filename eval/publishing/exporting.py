@@ -16,29 +16,26 @@ from typing import Any
 
 import numpy as np
 
-from ...core.errors import CalibrationError, ConfigError, DirectoryError
-from ...data_prep.dataset.shards import read_split, sha256_of
-from ...models.decision.thresholds import Decision, OperatingPoint, read_decision, write_decision
-from ...models.directory.adapters import write_merged
-from ...models.directory.format import (
+from ...core import CalibrationError, ConfigError, DirectoryError, sha256_of
+from ...data_prep.dataset import read_split
+from ...models.decision import Decision, OperatingPoint, read_decision, write_decision
+from ...models.directory import (
     CONFIG,
     MANIFEST,
+    Dtype,
     VerifierConfig,
     fingerprint,
     read_directory,
     relative_base,
     requirements_of,
     write_directory,
+    write_merged,
 )
-from ...models.directory.load import Dtype
-from ...models.inputs.windowing import Windowing
-from ...models.verifier.selftest import TOLERANCE, SelfTest, selftest, write_golden
-from ...models.verifier.verifier import Verifier
-from ..calibration.fit import PerGroup, fit_decision
-from ..calibration.fitted_rows import FITTED_ROWS_FILE, write_fitted_rows
-from ..calibration.per_group import MIN_ROWS
-from ..decisions.thresholds import goal_of
-from ..scoring.predictions import Prediction, margins_of
+from ...models.inputs import Windowing
+from ...models.verifier import TOLERANCE, SelfTest, Verifier, selftest, write_golden
+from ..calibration import FITTED_ROWS_FILE, MIN_ROWS, PerGroup, fit_decision, write_fitted_rows
+from ..decisions import goal_of
+from ..scoring import Prediction, margins_of
 from .evaluation import PREDICTIONS, evaluate, score_split, write_evaluation
 from .model_card import describe_data, write_card
 

@@ -17,14 +17,21 @@ import numpy as np
 from PIL import Image as PILImage
 from safetensors.numpy import load_file, save_file
 
-from ...core.errors import DirectoryError
-from ...core.pairs import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_key, evidence_to_dict
-from ...data_prep.media.frames import Frames
-from ..backbones.safety import read_json
-from ..decision.calibration import CALIBRATION_FILE
-from ..decision.thresholds import Decision, read_decision
-from ..directory.format import CONFIG
-from ..inputs.encoder import Media, read_media
+from ...core import (
+    DirectoryError,
+    Evidence,
+    Image,
+    Pair,
+    VideoSegment,
+    evidence_from_dict,
+    evidence_key,
+    evidence_to_dict,
+)
+from ...data_prep.media import Frames
+from ..backbones import read_json
+from ..decision import CALIBRATION_FILE, Decision, read_decision
+from ..directory import CONFIG
+from ..inputs import Media, read_media
 from .verifier import Verifier
 
 MAX_EVIDENCES, MAX_CLAIMS, MAX_FRAMES, MAX_SIDE = 2, 4, 4, 112

@@ -15,14 +15,14 @@ from typing import Any
 
 import uvicorn
 
-from proofreel.core.errors import ConfigError
-from proofreel.data_prep.media.frame_cache import FrameCache
-from proofreel.models.verifier.verifier import Verifier
+from proofreel.core import ConfigError
+from proofreel.data_prep.media import FrameCache
+from proofreel.models.verifier import Verifier
 
 from .app import Service
-from .limits import Settings
 from .media import Library
 from .media_root import MediaRoot
+from .settings import Settings
 
 
 class DrainingServer(uvicorn.Server):
