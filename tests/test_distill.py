@@ -33,8 +33,8 @@ from proofreel.train import recipe
 from proofreel.train.arguments import parse, parse_distill
 from proofreel.train.dataset import Collator, GroupDataset
 from proofreel.train.distill import main
-from proofreel.train.distillation_loss import Distillation, DistillingObjective
-from proofreel.train.loss import Objective, balanced_weights
+from proofreel.train.distillation_loss import Distillation, DistillationLoss
+from proofreel.train.loss import Loss, balanced_weights
 
 SHORT = SGD | {"max_steps": 2}
 OBJECTIVES = {
@@ -143,7 +143,7 @@ def test_labels_teachers_and_rows_with_one_of_them_have_their_shares_of_the_loss
         args=TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"),
         readout=head,
         layout=encoder.layout,
-        objective=DistillingObjective(Objective(), distillation),
+        loss=DistillationLoss(Loss(), distillation),
     )
     loss = trainer.compute_loss(model, batch)
     with torch.no_grad():
@@ -338,8 +338,8 @@ def test_balanced_classes_leave_out_the_labels_that_the_teacher_doubts(tiny_base
         return 6.0 if pair.id == doubted else believes_labels(pair)
 
     teacher, made = teacher_file(data, tmp_path / "t.parquet", against_one), []
-    plain = recipe.make_objective
-    monkeypatch.setattr(recipe, "make_objective", lambda *args: made.append(plain(*args)) or made[-1])
+    plain = recipe.make_loss
+    monkeypatch.setattr(recipe, "make_loss", lambda *args: made.append(plain(*args)) or made[-1])
     distil(tiny_base, data, tmp_path / "run", teacher, balance_classes=True, max_steps=1)
     kept = [p for p in rows if p.id != doubted]
     assert made[0].class_weights == balanced_weights(kept, made[0].labels) != balanced_weights(rows, made[0].labels)

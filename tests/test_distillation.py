@@ -14,8 +14,8 @@ from proofreel.models.decision.calibration import sigmoid
 from proofreel.models.engine.heads import THREE_LABELS, margin
 from proofreel.models.engine.packing import IGNORED
 from proofreel.train.dataset import target
-from proofreel.train.distillation_loss import Distillation, DistillingObjective
-from proofreel.train.loss import Objective
+from proofreel.train.distillation_loss import Distillation, DistillationLoss
+from proofreel.train.loss import Loss
 
 TEMPERATURES = [0.5, 1.0, 2.0, 7.0]
 LISTWISE: dict[str, Any] = {"alpha": 0.5, "listwise_weight": 0.7, "temperature": 2.0}
@@ -44,7 +44,7 @@ def all_taught(n_labels, seed=0):
 
 
 def objective(n_labels=2, **settings):
-    return DistillingObjective(Objective(LABELS[n_labels]), Distillation(**settings))
+    return DistillationLoss(Loss(LABELS[n_labels]), Distillation(**settings))
 
 
 def gradient(loss, logits):
@@ -148,10 +148,10 @@ def test_margins_of_any_size_have_a_finite_loss_and_gradient(settings, t):
 def test_a_claims_loss_is_its_share_of_label_and_teacher_and_its_rows_order_written_out(n, settings):
     data = taught_batch(n)
     logits, labels, classes, weights, teacher, shares = data
-    hard, distillation = Objective(LABELS[n], WEIGHTS[n], 1.5, 0.1), Distillation(**settings)
-    found = DistillingObjective(hard, distillation).losses(*data)
+    hard, distillation = Loss(LABELS[n], WEIGHTS[n], 1.5, 0.1), Distillation(**settings)
+    found = DistillationLoss(hard, distillation).losses(*data)
     of_labels, counted = hard.losses(logits, labels, classes, weights), hard.claim_weights(labels, classes, weights)
-    normaliser = DistillingObjective(hard, distillation).claim_weights(*data[1:])
+    normaliser = DistillationLoss(hard, distillation).claim_weights(*data[1:])
     student, t = margin(logits), distillation.temperature
     for b, k in (labels != IGNORED).nonzero().tolist():
         h, w = shares[b, k], weights[b, k]
@@ -171,8 +171,8 @@ def test_a_claims_loss_is_its_share_of_label_and_teacher_and_its_rows_order_writ
 @pytest.mark.parametrize("n", [2, 3])
 def test_alpha_one_without_listwise_is_the_loss_on_labels_bit_for_bit(n):
     logits, labels, classes, weights, teacher = all_taught(n)
-    hard = Objective(LABELS[n], WEIGHTS[n], 1.5, 0.1, 0.5)
-    distilling = DistillingObjective(hard, Distillation(alpha=1.0))
+    hard = Loss(LABELS[n], WEIGHTS[n], 1.5, 0.1, 0.5)
+    distilling = DistillationLoss(hard, Distillation(alpha=1.0))
     logits.requires_grad_(True)
     ones = torch.ones_like(teacher)
     plain = hard.losses(logits, labels, classes, weights)
@@ -191,7 +191,7 @@ def test_alpha_zero_at_temperature_one_has_the_gradient_of_soft_labels(n):
     none = torch.full(teacher.shape, IGNORED)
     targets = (teacher.sigmoid(), none, weights)
     zeros = torch.zeros_like(teacher)
-    hard = mean(Objective(LABELS[n]), logits, *targets)
+    hard = mean(Loss(LABELS[n]), logits, *targets)
     soft = mean(objective(n, alpha=0.0, temperature=1.0), logits, *targets, teacher, zeros)
     torch.testing.assert_close(gradient(soft, logits), gradient(hard, logits), atol=1e-7, rtol=1e-4)
     assert soft < hard
@@ -200,7 +200,7 @@ def test_alpha_zero_at_temperature_one_has_the_gradient_of_soft_labels(n):
 def test_a_head_of_three_labels_is_taught_its_log_odds_of_supported_against_the_rest():
     logits = torch.tensor([[[1.0, 0.0, 2.0]]], requires_grad=True)
     teacher, ones = torch.tensor([[0.7]]), torch.ones(1, 1)
-    distilling = DistillingObjective(Objective(THREE_LABELS), Distillation(soft_loss="margin_mse", alpha=0.0))
+    distilling = DistillationLoss(Loss(THREE_LABELS), Distillation(soft_loss="margin_mse", alpha=0.0))
     loss = distilling.losses(logits, 0 * ones, torch.tensor([[1]]), ones, teacher, 0 * ones)
     m = 1.0 - math.log(1.0 + math.exp(2.0))
     assert loss.item() == pytest.approx((m - 0.7) ** 2, rel=1e-5)
@@ -263,12 +263,12 @@ def test_a_doubted_label_is_no_opposite_in_the_paired_term():
     logits = torch.tensor([[[2.0, 0.0], [5.0, 0.0], [0.0, 0.0]]])
     labels, classes, ones = torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0, 1, 1]]), torch.ones(1, 3)
     teacher, shares = torch.tensor([[3.0, 6.0, -3.0]]), torch.tensor([[0.5, 0.0, 0.5]])
-    paired = Objective(paired_weight=1.0, paired_margin=1.0)
+    paired = Loss(paired_weight=1.0, paired_margin=1.0)
     distillation = Distillation()
-    found = DistillingObjective(paired, distillation).losses(logits, labels, classes, ones, teacher, shares)
+    found = DistillationLoss(paired, distillation).losses(logits, labels, classes, ones, teacher, shares)
     plain = objective().losses(logits, labels, classes, ones, teacher, shares)
     torch.testing.assert_close(found, plain)  # gold beats the one negative that is believed by more than the margin
-    believed = DistillingObjective(paired, distillation).losses(logits, labels, classes, ones, teacher, ones / 2)
+    believed = DistillationLoss(paired, distillation).losses(logits, labels, classes, ones, teacher, ones / 2)
     assert float(believed[0, 0]) == pytest.approx(float(plain[0, 0]) + 0.5 * (1 - (2 - 5)) / 2, rel=1e-5)
 
 

@@ -14,8 +14,8 @@ from proofreel.core.pairs import Pair, Passage
 from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, margin
 from proofreel.models.engine.packing import IGNORED
 from proofreel.train.arguments import VerdictArguments
-from proofreel.train.loss import Objective, balanced_weights, class_of
-from proofreel.train.recipe import make_objective
+from proofreel.train.loss import Loss, balanced_weights, class_of
+from proofreel.train.recipe import make_loss
 
 LABELS = {2: TWO_LABELS, 3: THREE_LABELS}
 WEIGHTS = {2: (2.0, 0.5), 3: (2.0, 0.5, 1.25)}
@@ -48,7 +48,7 @@ def test_hard_labels_are_torchs_cross_entropy_with_class_weights_smoothing_and_i
 ):
     logits, labels, classes, _ = batch(n)
     weights = torch.where(classes == IGNORED, 0.0, 1.0)
-    objective = Objective(LABELS[n], WEIGHTS[n] if weighted else None, label_smoothing=smoothing)
+    objective = Loss(LABELS[n], WEIGHTS[n] if weighted else None, label_smoothing=smoothing)
     expected = F.cross_entropy(
         logits.flatten(0, 1).nan_to_num(),
         classes.flatten(),
@@ -65,14 +65,12 @@ def test_row_weights_multiply_the_claims_and_the_normaliser(n):
     real = classes != IGNORED
     each = F.cross_entropy(logits[real], classes[real], reduction="none")
     expected = (each * weights[real]).sum() / weights[real].sum()
-    torch.testing.assert_close(mean(Objective(LABELS[n]), logits, labels, classes, weights), expected)
+    torch.testing.assert_close(mean(Loss(LABELS[n]), logits, labels, classes, weights), expected)
     # A claim of weight 2 counts as that claim twice.
     twice = [torch.cat([t, t[1:]], 0) for t in (logits, labels, classes, weights)]
     doubled = weights.clone()
     doubled[1:] *= 2
-    torch.testing.assert_close(
-        mean(Objective(LABELS[n]), *twice), mean(Objective(LABELS[n]), logits, labels, classes, doubled)
-    )
+    torch.testing.assert_close(mean(Loss(LABELS[n]), *twice), mean(Loss(LABELS[n]), logits, labels, classes, doubled))
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -80,7 +78,7 @@ def test_soft_labels_teach_the_margin_and_are_never_smoothed(n):
     logits, labels, classes, weights = batch(n, soft=True)
     soft = (classes == IGNORED) & (labels != IGNORED)
     for smoothing in (0.0, 0.3):
-        found = Objective(LABELS[n], label_smoothing=smoothing).losses(logits, labels, classes, weights)
+        found = Loss(LABELS[n], label_smoothing=smoothing).losses(logits, labels, classes, weights)
         m = margin(logits)[soft]
         expected = F.binary_cross_entropy_with_logits(m, labels[soft], reduction="none") * weights[soft]
         torch.testing.assert_close(found[soft], expected)
@@ -89,7 +87,7 @@ def test_soft_labels_teach_the_margin_and_are_never_smoothed(n):
 def test_class_weights_divide_a_soft_label_between_its_two_sides():
     logits = torch.randn(1, 1, 3, generator=torch.Generator().manual_seed(1))
     label, none, one = torch.tensor([[0.3]]), torch.tensor([[IGNORED]]), torch.ones(1, 1)
-    objective = Objective(THREE_LABELS, (2.0, 0.5, 1.5))
+    objective = Loss(THREE_LABELS, (2.0, 0.5, 1.5))
     p = margin(logits).sigmoid()
     expected = -(0.3 * 2.0 * p.log() + 0.7 * 1.0 * (1 - p).log())  # 1.0 is the mean of 0.5 and 1.5
     torch.testing.assert_close(objective.losses(logits, label, none, one), expected)
@@ -101,7 +99,7 @@ def test_class_weights_divide_a_soft_label_between_its_two_sides():
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_focal_loss_is_its_formula_written_out(n, gamma, smoothing):
     logits, labels, classes, weights = batch(n, soft=True)
-    objective = Objective(LABELS[n], WEIGHTS[n], focal_gamma=gamma, label_smoothing=smoothing)
+    objective = Loss(LABELS[n], WEIGHTS[n], focal_gamma=gamma, label_smoothing=smoothing)
     found = objective.losses(logits, labels, classes, weights)
     rest = sum(WEIGHTS[n][1:]) / (n - 1)
     for b, k in (labels != IGNORED).nonzero().tolist():
@@ -122,7 +120,7 @@ def test_gradients_are_finite_where_the_model_is_certain(gamma):
     """1 - p is 0 in float32 at a margin of 40, and its power below 1 would have an infinite slope."""
     logits = torch.tensor([[[40.0, 0.0], [0.0, 40.0], [-200.0, 0.0], [0.0, 0.0]]], requires_grad=True)
     labels, classes = torch.tensor([[1.0, 0.0, 1.0, 0.5]]), torch.tensor([[0, 1, 0, IGNORED]])
-    objective = Objective(focal_gamma=gamma, label_smoothing=0.1, paired_weight=1.0)
+    objective = Loss(focal_gamma=gamma, label_smoothing=0.1, paired_weight=1.0)
     loss = objective.losses(logits, labels, classes, torch.ones(1, 4)).sum()
     loss.backward()
     assert torch.isfinite(loss)
@@ -133,7 +131,7 @@ def test_gradients_are_finite_where_the_model_is_certain(gamma):
 def test_nothing_of_a_missing_claim_reaches_the_loss_or_its_gradient():
     logits, labels, classes, weights = batch(2)
     logits.requires_grad_(True)
-    objective = Objective(class_weights=(1.0, 3.0), focal_gamma=1.0, label_smoothing=0.1, paired_weight=1.0)
+    objective = Loss(class_weights=(1.0, 3.0), focal_gamma=1.0, label_smoothing=0.1, paired_weight=1.0)
     objective.losses(logits, labels, classes, weights).sum().backward()
     assert logits.grad is not None
     assert (logits.grad[0, 4:] == 0).all()
@@ -163,7 +161,7 @@ def brute_pairs(logits, labels, classes, weights, class_weights, least):
 def test_the_paired_term_is_every_claims_mean_hinge_against_its_opposites(n):
     for seed in range(5):
         data = batch(n, soft=True, seed=seed)
-        plain = Objective(LABELS[n], WEIGHTS[n])
+        plain = Loss(LABELS[n], WEIGHTS[n])
         paired = dataclasses.replace(plain, paired_weight=0.7, paired_margin=1.5)
         extra = paired.losses(*data).sum() - plain.losses(*data).sum()
         torch.testing.assert_close(extra, 0.7 * brute_pairs(*data, WEIGHTS[n], 1.5), rtol=1e-4, atol=1e-5)
@@ -174,8 +172,8 @@ def test_a_gold_claim_that_beats_its_negatives_by_the_margin_pays_nothing():
     labels, classes, ones = torch.tensor([[1.0, 0.0, 0.0]]), torch.tensor([[0, 1, 1]]), torch.ones(1, 3)
 
     def extra(least):
-        return Objective(paired_weight=1.0, paired_margin=least).losses(logits, labels, classes, ones).sum() - (
-            Objective().losses(logits, labels, classes, ones).sum()
+        return Loss(paired_weight=1.0, paired_margin=least).losses(logits, labels, classes, ones).sum() - (
+            Loss().losses(logits, labels, classes, ones).sum()
         )
 
     assert float(extra(1.0)) == pytest.approx(0.0, abs=1e-6)
@@ -185,7 +183,7 @@ def test_a_gold_claim_that_beats_its_negatives_by_the_margin_pays_nothing():
 
 def test_the_sum_is_that_of_its_rows_whatever_shares_a_batch():
     data = batch(3, rows=8, soft=True)
-    objective = Objective(THREE_LABELS, WEIGHTS[3], 1.5, 0.1, 0.5, 1.0)
+    objective = Loss(THREE_LABELS, WEIGHTS[3], 1.5, 0.1, 0.5, 1.0)
     whole = objective.losses(*data).sum()
     alone = sum(objective.losses(*(t[i : i + 1] for t in data)).sum() for i in range(8))
     torch.testing.assert_close(whole, alone)
@@ -201,7 +199,7 @@ def test_the_sum_is_that_of_its_rows_whatever_shares_a_batch():
 def test_a_group_split_over_rows_forms_pairs_within_each_part_only():
     logits = torch.tensor([[[0.0, 0.0], [0.0, 0.0]]])
     labels, classes, ones = torch.tensor([[1.0, 0.0]]), torch.tensor([[0, 1]]), torch.ones(1, 2)
-    objective = Objective(paired_weight=1.0)
+    objective = Loss(paired_weight=1.0)
     together = objective.losses(logits, labels, classes, ones).sum()
     apart = objective.losses(*(t.reshape(2, 1, *t.shape[2:]) for t in (logits, labels, classes, ones))).sum()
     assert float(together - apart) == pytest.approx(2.0)
@@ -211,7 +209,7 @@ def test_a_group_split_over_rows_forms_pairs_within_each_part_only():
 def test_a_batch_without_a_claim_has_no_loss_and_gradients_of_zero():
     logits = torch.zeros(2, 3, 2, requires_grad=True)
     nothing = torch.full((2, 3), IGNORED)
-    objective = Objective(paired_weight=1.0, focal_gamma=1.0)
+    objective = Loss(paired_weight=1.0, focal_gamma=1.0)
     loss = objective.losses(logits, nothing.float(), nothing, torch.zeros(2, 3)).sum()
     loss.backward()
     assert loss == 0
@@ -236,7 +234,7 @@ def test_a_batch_without_a_claim_has_no_loss_and_gradients_of_zero():
 )
 def test_what_is_no_loss_is_refused(wrong, name):
     with pytest.raises(ConfigError, match=name):
-        Objective(**wrong)
+        Loss(**wrong)
 
 
 def pair(i, label=None, soft=None, weight=1.0):
@@ -261,11 +259,11 @@ def test_a_run_reads_its_objective_from_its_arguments():
     training = TrainingArguments(label_smoothing_factor=0.1, report_to="none", use_cpu=True)
     pairs = [pair(0, "supported"), pair(1, "refuted"), pair(2, "refuted")]
     asked = VerdictArguments(class_weights=[1.0, 2.0], focal_gamma=2.0, paired_weight=0.5, paired_margin=3.0)
-    assert make_objective(asked, training, TWO_LABELS, pairs) == Objective(TWO_LABELS, (1.0, 2.0), 2.0, 0.1, 0.5, 3.0)
-    balanced = make_objective(VerdictArguments(balance_classes=True), training, TWO_LABELS, pairs)
+    assert make_loss(asked, training, TWO_LABELS, pairs) == Loss(TWO_LABELS, (1.0, 2.0), 2.0, 0.1, 0.5, 3.0)
+    balanced = make_loss(VerdictArguments(balance_classes=True), training, TWO_LABELS, pairs)
     assert balanced.class_weights == pytest.approx((1.5, 0.75))
     with pytest.raises(ConfigError, match="leave one out"):
-        make_objective(dataclasses.replace(asked, balance_classes=True), training, TWO_LABELS, pairs)
+        make_loss(dataclasses.replace(asked, balance_classes=True), training, TWO_LABELS, pairs)
 
 
 def test_not_enough_is_its_own_label_only_where_there_is_one():

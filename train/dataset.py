@@ -132,10 +132,10 @@ class GroupDataset(Dataset[Example]):
             weights_K=torch.tensor([float(p.weight) for p in group]),
             classes_K=torch.tensor([class_of(p, self.labels) for p in group]),
             ids=tuple(p.id for p in group),
-            **self._taught(group),
+            **self._teacher_targets(group),
         )
 
-    def _taught(self, group: Sequence[Pair]) -> dict[str, Any]:
+    def _teacher_targets(self, group: Sequence[Pair]) -> dict[str, Any]:
         if self.distillation is None:
             return {}
         teacher_K, shares_K = torch.tensor([self.distillation.targets(p) for p in group]).T
@@ -147,7 +147,7 @@ class GroupDataset(Dataset[Example]):
         row = pack(encoded, [self.encoder.claim_ids("none", None)])
         nothing_1 = torch.tensor([IGNORED])
         nobody = Pair("", "none", (), label="refuted")
-        return Example(row, nothing_1.float(), torch.zeros(1), nothing_1, ids, error, **self._taught([nobody]))
+        return Example(row, nothing_1.float(), torch.zeros(1), nothing_1, ids, error, **self._teacher_targets([nobody]))
 
     def _encode(self, evidence: tuple[Evidence, ...]) -> EncodedEvidence:
         """Decode and encode, or take it from memory: small data sets are decoded once, not once an epoch."""

@@ -11,12 +11,12 @@ the teacher gives them (Cao et al. 2007, section 4, with one claim chosen):
 
     R = T^2 KL(softmax_K(t / T) || softmax_K(s / T)),      0 for a claim alone
 
-With L the term of `Objective` and c the class weight, the whole is, over the claims of the optimiser step,
+With L the term of `Loss` and c the class weight, the whole is, over the claims of the optimiser step,
 
     sum_i w_i (h_i L_i + (1 - h_i) S_i + listwise_weight R_i) / sum_i w_i (h_i c_i + 1 - h_i)
 
 so alpha 1 on labels that nobody doubts, without a listwise term, is training on labels. R depends on the packing, as
-the paired term of `Objective` does: a claim is ordered among those of its own packed row. A label with no share (h = 0)
+the paired term of `Loss` does: a claim is ordered among those of its own packed row. A label with no share (h = 0)
 is no label: it takes no part in the paired term either, not even as another claim's opposite.
 
 Shape suffixes: _B rows, _K claims of a row, _C labels.
@@ -34,7 +34,7 @@ from torch.nn.functional import logsigmoid
 from ..core import ConfigError, Pair
 from ..models.decision import sigmoid
 from ..models.engine import IGNORED, margin
-from .loss import Objective
+from .loss import Loss
 
 SoftLoss = Literal["kl", "margin_mse"]
 
@@ -102,19 +102,19 @@ class Distillation:
         return self.temperature**2 * (for_BK + against_BK)
 
     def listwise_terms(
-        self, margins_BK: torch.Tensor, teacher_BK: torch.Tensor, taught_BK: torch.Tensor
+        self, margins_BK: torch.Tensor, teacher_BK: torch.Tensor, has_teacher_BK: torch.Tensor
     ) -> torch.Tensor:
         """(B, K) R of each claim's row, over the claims that have a teacher; 0 for the others."""
-        # A finite floor, not -inf: a row without any taught claim must not become NaN.
+        # A finite floor, not -inf: a row without any claim that has a teacher must not become NaN.
         floor = torch.finfo(margins_BK.dtype).min
-        log_q_BK = (teacher_BK / self.temperature).masked_fill(~taught_BK, floor).log_softmax(-1)
-        log_p_BK = (margins_BK / self.temperature).masked_fill(~taught_BK, floor).log_softmax(-1)
-        terms_BK = torch.where(taught_BK, log_q_BK.exp() * (log_q_BK - log_p_BK), 0.0)
-        return torch.where(taught_BK, self.temperature**2 * terms_BK.sum(-1, keepdim=True), 0.0)
+        log_q_BK = (teacher_BK / self.temperature).masked_fill(~has_teacher_BK, floor).log_softmax(-1)
+        log_p_BK = (margins_BK / self.temperature).masked_fill(~has_teacher_BK, floor).log_softmax(-1)
+        terms_BK = torch.where(has_teacher_BK, log_q_BK.exp() * (log_q_BK - log_p_BK), 0.0)
+        return torch.where(has_teacher_BK, self.temperature**2 * terms_BK.sum(-1, keepdim=True), 0.0)
 
 
 @dataclass(frozen=True)
-class DistillingObjective:
+class DistillationLoss:
     """The loss of a batch of claims that have labels, a teacher, or both.
 
     Attributes:
@@ -122,9 +122,9 @@ class DistillingObjective:
         distillation: the rest.
     """
 
-    hard: Objective
+    hard: Loss
     distillation: Distillation
-    targets: ClassVar[tuple[str, ...]] = (*Objective.targets, "teacher", "hard_shares")
+    targets: ClassVar[tuple[str, ...]] = (*Loss.targets, "teacher", "hard_shares")
 
     def claim_weights(
         self,
@@ -137,7 +137,7 @@ class DistillingObjective:
         """(B, K) what each claim counts in the mean; 0 where there is no claim.
 
         Args:
-            labels_BK, classes_BK, weights_BK: as for `Objective`.
+            labels_BK, classes_BK, weights_BK: as for `Loss`.
             teacher_BK: margins of the teacher; NaN where it said nothing.
             shares_BK: `Distillation.hard_share` of each row of data.
         """
@@ -153,17 +153,17 @@ class DistillingObjective:
         teacher_BK: torch.Tensor,
         shares_BK: torch.Tensor,
     ) -> torch.Tensor:
-        """(B, K) each claim's term of the sum; arguments as for `Objective.losses` and `claim_weights`."""
+        """(B, K) each claim's term of the sum; arguments as for `Loss.losses` and `claim_weights`."""
         real_BK = labels_BK != IGNORED
-        taught_BK = real_BK & ~teacher_BK.isnan()
+        has_teacher_BK = real_BK & ~teacher_BK.isnan()
         trusted_BK = torch.where(shares_BK > 0, classes_BK, IGNORED)
         of_labels_BK = self.hard.losses(logits_BKC, labels_BK, trusted_BK, weights_BK)
         # A NaN times 0 is NaN, in the loss and in its gradient.
         margins_BK = margin(torch.where(real_BK[..., None], logits_BKC, 0.0))
-        teacher_BK = torch.where(taught_BK, teacher_BK, 0.0)
-        soft_BK = torch.where(taught_BK, self.distillation.soft_terms(margins_BK, teacher_BK), 0.0)
+        teacher_BK = torch.where(has_teacher_BK, teacher_BK, 0.0)
+        soft_BK = torch.where(has_teacher_BK, self.distillation.soft_terms(margins_BK, teacher_BK), 0.0)
         total_BK = shares_BK * of_labels_BK + (1 - shares_BK) * weights_BK * soft_BK
         if weight := self.distillation.listwise_weight:
-            listed_BK = self.distillation.listwise_terms(margins_BK, teacher_BK, taught_BK)
+            listed_BK = self.distillation.listwise_terms(margins_BK, teacher_BK, has_teacher_BK)
             total_BK = total_BK + weight * weights_BK * listed_BK
         return torch.where(real_BK, total_BK, 0.0)

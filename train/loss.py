@@ -42,7 +42,7 @@ from ..models.engine import IGNORED, TWO_LABELS, margin
 
 
 @dataclass(frozen=True)
-class Objective:
+class Loss:
     """The loss of a batch of claims (see the module's docstring).
 
     Attributes:

@@ -52,12 +52,12 @@ from .arguments import DistillArguments, VerdictArguments, torch_dtype
 from .batching import TokenCounts, make_batches
 from .checkpoints import choose_best
 from .dataset import BatchedRows, Collator, GroupDataset, check_rows
-from .distillation_loss import Distillation, DistillingObjective
+from .distillation_loss import Distillation, DistillationLoss
 from .faults import DeadlineReader, check_engine, even_tower_calls
-from .loss import Objective, balanced_weights
+from .loss import Loss, balanced_weights
 from .plan import plan_of, trainable_line
 from .run_directory import begun_from, start_run
-from .teacher import Taught, join_teacher
+from .teacher import TeacherTargets, join_teacher
 from .trainer import VerdictTrainer
 
 _WEIGHT_FILES = (
@@ -143,16 +143,16 @@ def make_vision_cache(arguments: VerdictArguments, model: torch.nn.Module, encod
     )
 
 
-def make_objective(
+def make_loss(
     arguments: VerdictArguments, training: TrainingArguments, labels: Sequence[Label], pairs: Sequence[Pair]
-) -> Objective:
+) -> Loss:
     """The loss on labels a run asks for; `pairs` are those of the train split."""
     weights = None if arguments.class_weights is None else tuple(arguments.class_weights)
     if arguments.balance_classes:
         if weights is not None:
             raise ConfigError(f"class_weights: balance_classes sets them, got {list(weights)} as well; leave one out")
         weights = balanced_weights(pairs, labels)
-    return Objective(
+    return Loss(
         tuple(labels),
         weights,
         arguments.focal_gamma,
@@ -190,24 +190,24 @@ def run(
     """
     check_engine(training, arguments.vision_cache)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
-    pairs, taught = _rows(arguments, training, distill)
+    pairs, teacher = _rows(arguments, training, distill)
     config = read_config(base)
     encoder = make_encoder(arguments, base, config)
     words = LabelWords.of(arguments.prompt(), encoder.tokenizer)
     readout = make_readout(arguments, words, nli)
     start = _start_of(arguments, training, model_config, base, readout)
     counts = TokenCounts(encoder)
-    validate(pairs, counts, training, distills=taught is not None)
+    validate(pairs, counts, training, distills=teacher is not None)
     plan = plan_of(pairs, config, readout, counts, arguments, training, model_config)
-    plan += "" if taught is None else f"\n{taught.line()}"
+    plan += "" if teacher is None else f"\n{teacher.line()}"
     if arguments.validate_only:
         print(plan)
         return None
 
-    sources = ({} if taught is None else taught.settings) | ({} if start is None else {"adapter_from_sha256": start})
+    sources = ({} if teacher is None else teacher.settings) | ({} if start is None else {"adapter_from_sha256": start})
     checkpoint = start_run(arguments, training, model_config, nli, sources)
-    if taught is not None and training.process_index == 0:
-        taught.write_list(Path(training.output_dir or ""))
+    if teacher is not None and training.process_index == 0:
+        teacher.write_list(Path(training.output_dir or ""))
     dtype = torch_dtype(model_config, config.dtype)
     set_seed(training.seed)  # here, because planning draws adapters as well
     model = load_model(arguments, model_config, base, dtype, readout, words)
@@ -216,10 +216,12 @@ def run(
     _main_print(training, plan)
     if (loaded := trainable_line(trainable_summary(model))) not in plan:
         raise ConfigError(f"what trains is not what was planned, got {loaded!r}; please report this")
-    trainer = make_trainer(model, readout, pairs, encoder, counts, arguments, training, taught and taught.distillation)
+    trainer = make_trainer(
+        model, readout, pairs, encoder, counts, arguments, training, teacher and teacher.distillation
+    )
     trainer.train(resume_from_checkpoint=checkpoint)
     verifier = dataclasses.replace(
-        _verifier_config(arguments, model_config, base, words, dtype, trainer, readout, taught, start),
+        _verifier_config(arguments, model_config, base, words, dtype, trainer, readout, teacher, start),
         modalities=evidence_kinds(e for pair in pairs["train"] for e in pair.evidence),  # type: ignore[arg-type]
         requirements=requirements_of(encoder.layout.sees, model_config.use_peft, model_config.load_in_4bit),
     )
@@ -335,7 +337,7 @@ def make_trainer(
         even_tower_calls(model, pairs)
     datasets = make_datasets(pairs, readout.labels, encoder, counts, features, arguments, distillation)
     labelled = [p for p in pairs["train"] if distillation is None or not distillation.doubts(p)]
-    objective = make_objective(arguments, training, readout.labels, labelled)
+    loss = make_loss(arguments, training, readout.labels, labelled)
     train_set = datasets["train"]
     if (batches := make_batches(train_set.groups, arguments, training, counts)) is not None:
         train_set = BatchedRows(train_set, batches)
@@ -350,7 +352,7 @@ def make_trainer(
         callbacks=[EarlyStoppingCallback(arguments.early_stopping)] if arguments.early_stopping else None,
         readout=readout,
         layout=encoder.layout,
-        objective=objective if distillation is None else DistillingObjective(objective, distillation),
+        loss=loss if distillation is None else DistillationLoss(loss, distillation),
         bad_rows=arguments.bad_rows,
     )
     if features is not None:  # the Trainer has put the model on its device
@@ -370,7 +372,7 @@ def _verifier_config(
     dtype: torch.dtype,
     trainer: VerdictTrainer,
     readout: Readout,
-    taught: Taught | None,
+    teacher: TeacherTargets | None,
     start: str | None,
 ) -> VerifierConfig:
     name = model_config.model_name_or_path or ""
@@ -400,7 +402,7 @@ def _verifier_config(
             "steps": trainer.state.global_step,
             "epochs": trainer.state.epoch,
             "git_revision": git_revision(),
-            **({} if taught is None else {"teacher": taught.record}),
+            **({} if teacher is None else {"teacher": teacher.record}),
             **({} if start is None else {"adapter_from": start}),
             "train_shards": train_shards(arguments.dataset_dir),
         },
@@ -409,14 +411,14 @@ def _verifier_config(
 
 def _rows(
     arguments: VerdictArguments, training: TrainingArguments, distill: DistillArguments | None
-) -> tuple[dict[str, list[Pair]], Taught | None]:
+) -> tuple[dict[str, list[Pair]], TeacherTargets | None]:
     """The pairs of each split, and what a teacher said of those to train on."""
     splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
     pairs = {split: _read(arguments, split) for split in splits}
     if distill is None:
         return pairs, None
-    taught = join_teacher(pairs["train"], distill, arguments)
-    return pairs | {"train": taught.pairs}, taught
+    teacher = join_teacher(pairs["train"], distill, arguments)
+    return pairs | {"train": teacher.pairs}, teacher
 
 
 def _read(arguments: VerdictArguments, split: str) -> list[Pair]:

@@ -69,9 +69,9 @@ def stages_of(config: RoundsConfig, number: int) -> list[Stage]:
     ]
     if number < config.rounds:
         teacher = folder / "teacher.parquet"
-        taught = ("--predictions", folder / "train.parquet", "--calibration", calibrated, "--out", teacher)
+        options = ("--predictions", folder / "train.parquet", "--calibration", calibrated, "--out", teacher)
         stages.append(_prediction(config, number, "train"))
-        stages.append(Stage("teach", _words(python, _script("eval/teach.py"), *taught), teacher))
+        stages.append(Stage("teach", _words(python, _script("eval/teach.py"), *options), teacher))
     return stages
 
 

@@ -29,7 +29,7 @@ SHOWN, LISTED = 3, "teacher_rows.jsonl"
 
 
 @dataclass(frozen=True)
-class Taught:
+class TeacherTargets:
     """Rows with their teacher's margins, and what there is to know of the teacher.
 
     Attributes:
@@ -50,15 +50,15 @@ class Taught:
 
     def line(self) -> str:
         """The teacher's line in the plan of a run."""
-        found = self.counts
-        told = f"{found['labelled']} rows with labels, {found['unlabelled']} without"
-        for key, text in (
+        counts = self.counts
+        text = f"{counts['labelled']} rows with labels, {counts['unlabelled']} without"
+        for key, what in (
             ("doubted", "labels the teacher doubts, left to it"),
             ("labels_alone", "rows on labels alone"),
             ("left_out", "rows with neither left out"),
         ):
-            told += f", {found[key]} {text}" if found[key] else ""
-        return f"teacher       {told}"
+            text += f", {counts[key]} {what}" if counts[key] else ""
+        return f"teacher       {text}"
 
     def write_list(self, folder: Path) -> None:
         """What is listed, a line of JSON each, beside the run's record."""
@@ -66,7 +66,7 @@ class Taught:
         (folder / LISTED).write_text(text, encoding="utf-8")
 
 
-def join_teacher(pairs: Sequence[Pair], distill: DistillArguments, arguments: VerdictArguments) -> Taught:
+def join_teacher(pairs: Sequence[Pair], distill: DistillArguments, arguments: VerdictArguments) -> TeacherTargets:
     """Put the margins of a teacher file beside the rows of the train split it scored.
 
     Args:
@@ -92,14 +92,16 @@ def join_teacher(pairs: Sequence[Pair], distill: DistillArguments, arguments: Ve
     margins = {id: _margin(p, bool(source.get("calibrated"))) for id, p in said.items() if p.error is None}
     silent = [p for p in pairs if p.id not in margins]
     _check_silent(path, pairs, silent, said, distill)
-    taught = [dataclasses.replace(pair, teacher_margin=margins.get(pair.id)) for pair in pairs]
-    kept = [p for p in taught if (p.label, p.soft_label, p.teacher_margin) != (None, None, None)]
+    judged = [dataclasses.replace(pair, teacher_margin=margins.get(pair.id)) for pair in pairs]
+    kept = [p for p in judged if (p.label, p.soft_label, p.teacher_margin) != (None, None, None)]
     record = {k: source.get(k) for k in ("verifier_fingerprint", "teachers", "calibrated", "prompt_sha256")}
     sha256 = sha256_of(path)
     settings = {**dataclasses.asdict(distill), "teacher_sha256": sha256}
-    listed = list(_listed(taught, said, distillation))
-    counts = _counted(taught, listed)
-    return Taught(kept, counts, listed, {"file_sha256": sha256, **record, "rows": counts}, distillation, settings)
+    listed = list(_listed(judged, said, distillation))
+    counts = _counted(judged, listed)
+    return TeacherTargets(
+        kept, counts, listed, {"file_sha256": sha256, **record, "rows": counts}, distillation, settings
+    )
 
 
 def _margin(prediction: Prediction, calibrated: bool) -> float:
@@ -131,11 +133,11 @@ def _silence(pair_id: str, said: Mapping[str, Prediction]) -> str:
 
 
 def _counted(pairs: Sequence[Pair], listed: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    found = Counter(each["kind"] for each in listed)
-    taught = [pair for pair in pairs if pair.teacher_margin is not None]
-    found["labelled"] = sum(map(_is_judged, taught))
-    found["unlabelled"] = len(taught) - found["labelled"]
-    return {name: found[name] for name in ("labelled", "unlabelled", "doubted", "labels_alone", "left_out")}
+    counts = Counter(each["kind"] for each in listed)
+    with_teacher = [pair for pair in pairs if pair.teacher_margin is not None]
+    counts["labelled"] = sum(map(_is_judged, with_teacher))
+    counts["unlabelled"] = len(with_teacher) - counts["labelled"]
+    return {name: counts[name] for name in ("labelled", "unlabelled", "doubted", "labels_alone", "left_out")}
 
 
 def _check_source(path: Path, source: Mapping[str, Any], distill: DistillArguments) -> None:

@@ -37,10 +37,10 @@ from ..models.engine import IGNORED, Readout, margin, verdict_logits
 from ..models.inputs import VisionLayout
 from .checkpoints import WRITE_ERRORS, checkpoint_to_resume, finite, read_seal, seal_checkpoint, unwritten
 from .curves import draw_curves
-from .distillation_loss import DistillingObjective
+from .distillation_loss import DistillationLoss
 from .epochs import BatchStream, EpochOrder, few, survive
 from .faults import FirstGradients, RunError
-from .loss import Objective
+from .loss import Loss
 from .run_directory import BAD_ROWS, METRICS
 
 REDRAW_S = 30.0
@@ -121,7 +121,7 @@ class VerdictTrainer(Trainer):
     """Minimises the mean loss over claims, whatever the packing, accumulation and world size.
 
     Attributes:
-        objective: the loss.
+        loss: what is minimised.
         order: the order of the training rows.
         n_bad: rows that could not be read and were left out since this process began, over all ranks.
     """
@@ -134,7 +134,7 @@ class VerdictTrainer(Trainer):
         *args: Any,
         readout: Readout,
         layout: VisionLayout,
-        objective: Objective | DistillingObjective | None = None,
+        loss: Loss | DistillationLoss | None = None,
         bad_rows: str = "stop",
         **kwargs: Any,
     ) -> None:
@@ -142,12 +142,12 @@ class VerdictTrainer(Trainer):
 
         Args:
             readout, layout: as for `models.verdict.margins`.
-            objective: cross-entropy where None.
+            loss: cross-entropy where None.
             bad_rows: "stop" at a row that cannot be read, or "skip" it, count it and list it in bad_rows.jsonl.
         """
         super().__init__(*args, compute_metrics=verdict_metrics, **kwargs)
         self.readout, self.layout, self.bad_rows = readout, layout, bad_rows
-        self.objective = objective or Objective(readout.labels)
+        self.loss = loss or Loss(readout.labels)
         self.first_gradients: FirstGradients | None = None
         self.resumed_from: Path | None = None
         self.n_bad = 0
@@ -202,7 +202,7 @@ class VerdictTrainer(Trainer):
             return batches, None
         self._step_ids = [i for b in batches for ids in b["row_ids"] for i in ids]
         bad = [row for b in batches for row in b.pop("bad_rows", ())]
-        weights = [self.objective.claim_weights(*(b[n] for n in self.objective.targets)).sum() for b in batches]
+        weights = [self.loss.claim_weights(*(b[n] for n in self.loss.targets)).sum() for b in batches]
         mine = torch.stack([torch.stack(weights).sum(), weights[0].new_tensor(float(len(bad)))])
         per_rank: Any = self.accelerator.gather(mine.to(device)[None])
         weight, n_bad = per_rank.sum(0)
@@ -239,9 +239,9 @@ class VerdictTrainer(Trainer):
         With `return_outputs` also (margins, losses, weights), each (B, K), whose sums make the mean.
         """
         logits_BKC = verdict_logits(model, inputs, self.readout, self.layout)
-        targets = [inputs[name] for name in self.objective.targets]
-        losses_BK = self.objective.losses(logits_BKC, *targets)
-        weights_BK = self.objective.claim_weights(*targets)
+        targets = [inputs[name] for name in self.loss.targets]
+        losses_BK = self.loss.losses(logits_BKC, *targets)
+        weights_BK = self.loss.claim_weights(*targets)
         if num_items_in_batch is None:  # evaluation: the mean of this batch
             loss = losses_BK.sum() / weights_BK.sum()
         else:
