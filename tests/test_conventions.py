@@ -80,7 +80,7 @@ def test_always_yes_agrees_with_scikit_learn_at_every_prevalence(n_supported):
     assert got["accuracy"] == pytest.approx(accuracy_score(labels, said))
     assert got["balanced_accuracy"] == pytest.approx(balanced_accuracy_score(labels, said))
     assert got["auc_of_verdicts"] == pytest.approx(roc_auc_score(labels, said))
-    assert got["called_rate"] == 1.0
+    assert got["predicted_positive_rate"] == 1.0
     assert math.isnan(got["mcc"])
 
 

@@ -72,7 +72,7 @@ def test_decision_metrics_equal_scikit_learn(seed: int, cut: float) -> None:
             "precision": sk.precision_score(labels, said),
             "recall": sk.recall_score(labels, said),
             "specificity": sk.recall_score(labels, said, pos_label=0),
-            "called_rate": said.mean(),
+            "predicted_positive_rate": said.mean(),
         },
         rel=1e-12,
     )

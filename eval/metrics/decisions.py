@@ -144,7 +144,7 @@ def specificity(tp: Floats, fp: Floats, tn: Floats, fn: Floats) -> Floats:
 
 
 @_of_counts
-def called_rate(tp: Floats, fp: Floats, tn: Floats, fn: Floats) -> Floats:
+def predicted_positive_rate(tp: Floats, fp: Floats, tn: Floats, fn: Floats) -> Floats:
     """Share of rows called positive, (tp + fp) / n; NaN for n = 0."""
     return divide(tp + fp, tp + fp + tn + fn)
 
@@ -162,7 +162,7 @@ DECISION_METRICS: tuple[CountMetric, ...] = (
     precision,
     recall,
     specificity,
-    called_rate,
+    predicted_positive_rate,
 )
 
 

@@ -34,7 +34,7 @@ DEFINITIONS: dict[str, str] = {
     "precision": "Share of rows called supported that are.",
     "recall": "Share of supported rows called so.",
     "specificity": "Share of rows not supported that are called so.",
-    "called_rate": "Share of rows called supported.",
+    "predicted_positive_rate": "Share of rows called supported.",
     "brier": "Mean of (p - y)^2 over one class, half of the two-class form.",
     "nll": "Mean log-loss in nats, from log-odds.",
     "ece": "The same as ece_event.",

@@ -33,11 +33,11 @@ from ..metrics import (
     Confusions,
     Floats,
     bin_index,
-    called_rate,
     confusion,
     divide,
     f1,
     precision,
+    predicted_positive_rate,
     recall,
     reliability_bins,
     specificity,
@@ -49,7 +49,7 @@ from .compare import Contender, adjust, compare, compare_pair, contender
 from .table_rows import Scored, failures, full_row, rows_by, rows_by_size, table_row, worst_groups
 
 _STORED_DRAWS = 1_000
-_BESIDE = (f1, precision, recall, specificity, called_rate)  # what each point shows besides its objective
+_BESIDE = (f1, precision, recall, specificity, predicted_positive_rate)  # what each point shows besides its objective
 
 
 def points_found(scored: Scored, decision: Decision) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ EVERY: tuple[tuple[str, str, str], ...] = (
     ("precision", "precision", ""),
     ("recall", "recall", ""),
     ("specificity", "specificity", ""),
-    ("called supported", "called_rate", ""),
+    ("called supported", "predicted_positive_rate", ""),
     ("Brier score", "brier", "brier_before"),
     ("NLL", "nll", "nll_before"),
     ("ECE, event, equal width", "ece_event", "ece_before"),
@@ -304,7 +304,7 @@ def _points(points: Sequence[Mapping[str, Any]], watermark: str) -> Table:
                 Cell(number(stored["metric"]), span(stored.get("interval"))),
                 Cell(number(found["metric"]), span(between.get("metric"))),
                 *(Cell(number(found[k]), span(between[k])) for k in ("f1", "precision", "recall", "specificity")),
-                Cell(number(found["called_rate"])),
+                Cell(number(found["predicted_positive_rate"])),
                 Cell(f"{found['tp']} / {found['fp']} / {found['tn']} / {found['fn']}"),
             )
         )
@@ -320,7 +320,7 @@ def _points(points: Sequence[Mapping[str, Any]], watermark: str) -> Table:
         "called supported",
         "tp / fp / tn / fn",
     )
-    names = ("f1", "precision", "recall", "specificity", "called_rate")
+    names = ("f1", "precision", "recall", "specificity", "predicted_positive_rate")
     return Table("Thresholds", columns, rows, (f"Values of what each was chosen for; {_STORED}.",), watermark, names)
 
 
