@@ -3,16 +3,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUNS ?= runs
 
-.PHONY: demo test test-fast lint clean
+.PHONY: demo test test-fast test-all lint clean
 
 demo: .venv/.installed
 	$(BIN)/python -m examples.kitchen.demo --out $(RUNS)/demo
 
+# Two workers, one file each at a time: a file's fixtures are made once.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
 test: test-fast
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) tests/end_to_end
 
 test-fast: .venv/.installed-test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" -n 2
+	$(PYTEST) tests/unit tests/model
+
+test-all: .venv/.installed-test
+	$(PYTEST) -m "nightly or not nightly"
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright

@@ -17,7 +17,8 @@ logits       of verdict positions and their gradient
 allowance    1 GiB of CUDA context and libraries, and a tenth of what a step computes for the allocator's gaps
 
 The factors of activations were measured by following every tensor of a step of small networks on the CPU
-(tests/test_memory.py does so again); the allowance is a rule of thumb. The longest rows count, not the usual ones.
+(tests/model/test_memory.py does so again); the allowance is a rule of thumb. The longest rows count, not the usual
+ones.
 """
 
 from __future__ import annotations

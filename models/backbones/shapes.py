@@ -4,7 +4,7 @@ What a preset would do to a 72B can be checked in a second, where its weights wo
 those of each checkpoint's own config.json on the Hugging Face hub (Qwen/<name>); most are also in table 1 of the
 Qwen2.5-VL report (arXiv 2502.13923), which gives 3456 as the vision tower's MLP where the 3B and the 7B were released
 with 3420. A network built from them has as many parameters, to the last one, as the hub counts in the checkpoint's
-files (tests/test_shapes.py).
+files (tests/model/test_shapes.py).
 
 Operations counted from a configuration: what claims about one evidence must cost, together and one by one.
 

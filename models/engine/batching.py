@@ -2,7 +2,7 @@
 
 Out of memory, a batch of segments is halved, then the chunk of claims about one segment, then, only if asked, the
 number of frames of its videos. Kept prefixes and unused memory are given back in between. Halving changes no margin
-beyond the tolerance (tests/test_out_of_memory.py); fewer frames are another question, and every answer says so.
+beyond the tolerance (tests/model/test_out_of_memory.py); fewer frames are another question, and every answer says so.
 
 The order of work when many segments are scored: read ahead in threads, and batch segments of similar length.
 

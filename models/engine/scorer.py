@@ -2,7 +2,8 @@
 
 The first chunk of claims is computed together with its prefix, in one forward; for one claim that is the plain causal
 forward. What the text model kept of the prefix then serves the further chunks, and, while it is kept, the next
-question about the same evidence. tests/test_scoring.py proves that none of this changes a margin beyond the tolerance.
+question about the same evidence. tests/model/test_scoring.py proves that none of this changes a margin beyond the
+tolerance.
 
 Shape suffixes: _K claims, _BK rows by claims.
 """

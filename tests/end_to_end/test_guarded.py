@@ -174,7 +174,9 @@ for outcome in run_guarded(act, ["pid", "sleep"], workers=1, timeout_s=600):
 
 def test_a_child_that_hangs_ends_with_its_parent() -> None:
     words = [sys.executable, "-c", ORPHAN]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parent) as parent:
+    here, helpers = Path(__file__).parent, str(Path(__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": helpers}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=here, env=environment) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         parent.kill()

@@ -14,7 +14,7 @@ from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.facts import read_facts
 from proofreel.data_prep.media.frames import FrameSampling, read_frames
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the examples are not installed
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the examples are not installed
 
 from examples.kitchen import drawing, vocabulary
 from examples.kitchen.annotating import annotate

@@ -37,7 +37,7 @@ from proofreel.models.backbones.base import load_backbone, vision_layout
 from proofreel.models.backbones.tiny import save_tiny_model
 from proofreel.models.engine.packing import IGNORED
 
-BASE = Path(__file__).resolve().parent.parent / "checkpoints" / "kitchen-base"
+BASE = Path(__file__).resolve().parents[2] / "checkpoints" / "kitchen-base"
 
 
 @pytest.fixture(scope="module")

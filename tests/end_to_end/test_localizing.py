@@ -22,7 +22,7 @@ from proofreel.models.decision.verdict import JudgedWindow, Verdict, failed
 from proofreel.models.verifier.localization import Interval, Localization, joined, localize
 from proofreel.models.verifier.verifier import Verifier
 
-KITCHEN = Path(__file__).resolve().parent.parent / "checkpoints" / "kitchen-verifier"
+KITCHEN = Path(__file__).resolve().parents[2] / "checkpoints" / "kitchen-verifier"
 
 
 @pytest.fixture(scope="module")

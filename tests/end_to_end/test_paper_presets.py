@@ -40,7 +40,7 @@ from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import recipe
 from proofreel.train.arguments import parse
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 MIRAGE = ("mirage_next_token", "mirage_nli", "mirage_text_next_token", "mirage_text_nli")
 STATED = {  # in the papers; every other key of these presets is chosen, or a matter of where files are
     **{name: {"model_name_or_path", "num_train_epochs", "learning_rate", "response_prefix"} for name in MIRAGE},

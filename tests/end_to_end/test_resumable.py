@@ -256,7 +256,7 @@ print(statuses)
 
 @pytest.mark.slow
 def test_a_run_killed_by_signal_nine_at_any_line_goes_on_to_the_same_rows(tiny_base, tmp_path):
-    words = [sys.executable, "-c", KILLER, str(Path(__file__).parent), str(tiny_base), str(tmp_path)]
+    words = [sys.executable, "-c", KILLER, str(Path(__file__).parents[1]), str(tiny_base), str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     statuses = json.loads(done.stdout.strip().splitlines()[-1])

@@ -21,7 +21,7 @@ from proofreel.data_prep.pipeline.config import BuildConfig, NegativesConfig, So
 from proofreel.data_prep.pipeline.pipeline import build
 from proofreel.data_prep.pipeline.spool import Spool
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

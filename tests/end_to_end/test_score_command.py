@@ -25,8 +25,8 @@ from proofreel.eval.scoring.distributed import Share, blocks_of, score_in_bulk
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.models.verifier.verifier import Verifier
 
-ROOT = Path(__file__).resolve().parent.parent
-FIXTURE = Path(__file__).parent / "fixtures" / "verifier_v1_1"
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "verifier_v1_1"
 PAIRS = [  # evidence comes back later in the file: rows that share it do not stand together
     Pair(f"r{i}", f"Object {i} is red ball.", (Passage(f"Ball {i % 9} is red."),), label="supported", group="g")
     for i in range(40)

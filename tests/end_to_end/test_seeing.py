@@ -29,7 +29,7 @@ def test_a_trained_verifier_knows_by_looking(shared_data, tmp_path):
     from proofreel.core.prompt import Prompt
     from proofreel.models.backbones.tiny import TinySizes, save_tiny_model
 
-    config = Path(__file__).parent / "data" / "clips_build.yaml"
+    config = Path(__file__).parents[1] / "data" / "clips_build.yaml"
     assert build.main(["--config", str(config), f"output={tmp_path / 'data'}"]) == 0
     pairs = read_split(tmp_path / "data", "train")
     counts = Counter((normal_claim(p.claim), p.label == "supported") for p in pairs)

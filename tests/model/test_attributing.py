@@ -21,7 +21,7 @@ from proofreel.models.decision.verdict import Verdict, failed
 from proofreel.models.verifier.attribution import Attributed, CitedClaim, JudgedCitation, Problem, Questions, Sources
 from proofreel.models.verifier.verifier import Verifier
 
-KITCHEN = Path(__file__).resolve().parent.parent / "checkpoints" / "kitchen-verifier"
+KITCHEN = Path(__file__).resolve().parents[2] / "checkpoints" / "kitchen-verifier"
 CUES = [Cue(0.0, 2.0, "now chop the carrot"), Cue(4.0, 5.0, "then stir it")]
 
 

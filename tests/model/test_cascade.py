@@ -30,7 +30,7 @@ from proofreel.models.decision.thresholds import Decision
 from proofreel.models.directory.format import write_manifest
 from proofreel.models.verifier.verifier import Verifier
 
-FIXTURE = Path(__file__).parent / "fixtures" / "verifier_v1_1"
+FIXTURE = Path(__file__).parents[1] / "fixtures" / "verifier_v1_1"
 
 
 # ---- simulation: two verifiers of one truth, both overconfident, the cheap one noisier

@@ -21,7 +21,7 @@ from proofreel.models.backbones.safety import (
 from proofreel.models.backbones.tiny import CHAT_TEMPLATE, TEXT_CHAT_TEMPLATE
 from proofreel.models.directory.format import MANIFEST, SCHEMA_VERSION, fingerprint, read_directory, write_manifest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "tests" / "fixtures" / "verifier_v1_1"
 
 

@@ -21,7 +21,7 @@ from proofreel.models.decision.calibration import sigmoid
 from proofreel.models.decision.thresholds import read_decision
 from proofreel.train.arguments import DistillArguments
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "checkpoints" / "kitchen-base"
 
 

@@ -34,7 +34,7 @@ from proofreel.models.inputs.encoder import Media
 from proofreel.models.verifier.self_test import selftest, write_golden
 from proofreel.models.verifier.verifier import Verifier
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "tests" / "fixtures"
 SMALL = TinySizes(hidden=32, layers=1, heads=2, kv_heads=1, mlp=32, vocab=330)
 

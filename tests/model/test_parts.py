@@ -18,7 +18,7 @@ from proofreel.models.inputs.windowing import Windowing
 from proofreel.models.verifier.long_video import check_aggregation
 from proofreel.models.verifier.verifier import Verifier
 
-KITCHEN = Path(__file__).resolve().parent.parent / "checkpoints" / "kitchen-verifier"
+KITCHEN = Path(__file__).resolve().parents[2] / "checkpoints" / "kitchen-verifier"
 CLAIMS = ["Ingredient is carrot.", "Tool is knife.", "Action is chopping."]
 
 

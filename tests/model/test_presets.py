@@ -18,7 +18,7 @@ from proofreel.models.backbones.shapes import meta_model, published_config
 from proofreel.train.arguments import parse
 from proofreel.train.memory import TEXT_TOKENS, Engine, Load, estimate_run
 
-CONFIGS = Path(__file__).resolve().parent.parent / "configs"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 PAPERS = ("dualfact_qlora", "mirage_next_token", "mirage_nli", "mirage_text_next_token", "mirage_text_nli")
 PRESETS = sorted([*CONFIGS.glob("qwen25*.yaml"), *(CONFIGS / f"{name}.yaml" for name in PAPERS)])
 # The estimate is of tensors: what a card is sold as, less a tenth for all that is not ours on it.

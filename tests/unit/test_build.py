@@ -23,7 +23,7 @@ from proofreel.data_prep.pipeline.config import BuildConfig, LeaksConfig, Negati
 from proofreel.data_prep.pipeline.pipeline import build
 from proofreel.data_prep.pipeline.write import summary
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 TRAIN_ONLY = SplitsConfig(1.0, 0.0, 0.0, 0.0)
 
 

@@ -15,7 +15,7 @@ from proofreel.data_prep.language.client import LanguageModelConfig
 from proofreel.data_prep.pipeline.config import BuildConfig, ByModelConfig, NegativesConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.pipeline.pipeline import build
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 PLAIN = NegativesConfig(swapped_per_claim=0)
 
 

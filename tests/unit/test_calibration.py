@@ -146,7 +146,7 @@ def test_calibrations_written_before_there_were_other_methods_still_read_and_are
 
 
 def test_shipped_calibrations_are_read_and_written_back_alike() -> None:
-    paths = list((Path(__file__).parent.parent / "checkpoints").glob(f"*/{CALIBRATION_FILE}"))
+    paths = list((Path(__file__).parents[2] / "checkpoints").glob(f"*/{CALIBRATION_FILE}"))
     assert paths
     for path in paths:
         text = path.read_text(encoding="utf-8")

@@ -18,7 +18,7 @@ from proofreel.train.arguments import parse, parse_distill
 from proofreel.train.rounds_config import RoundsConfig
 from proofreel.train.teacher import distillation_of
 
-CONFIGS = sorted((Path(__file__).resolve().parent.parent / "configs").rglob("*.yaml"))
+CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs").rglob("*.yaml"))
 
 
 def kind(path):

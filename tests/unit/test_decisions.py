@@ -132,7 +132,7 @@ def test_a_decision_survives_its_files_bit_for_bit(tmp_path: Path, abstain: Abst
 
 @pytest.mark.parametrize("old", ["kitchen-verifier"])
 def test_files_of_earlier_versions_read_and_are_written_as_they_were(tmp_path: Path, old: str) -> None:
-    folder = Path(__file__).resolve().parent.parent / "checkpoints" / old
+    folder = Path(__file__).resolve().parents[2] / "checkpoints" / old
     decision = read_decision(folder)
     assert decision.abstain is None
     assert decision.point().n == 1920

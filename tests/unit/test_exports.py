@@ -26,7 +26,7 @@ from proofreel.data_prep.exports.write import export_split
 from proofreel.data_prep.media.frames import read_with_decord, read_with_pyav
 from proofreel.data_prep.media.probe import packet_index, probe
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CHAT: tuple[Format, ...] = ("llama-factory", "ms-swift", "qwen")
 
 

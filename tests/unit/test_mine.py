@@ -21,7 +21,7 @@ from proofreel.data_prep.pipeline.mine import MineConfig, mine_data_set
 from proofreel.data_prep.pipeline.pipeline import build
 from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 SHARES = (
     "card: false\nsplits: {train: 0.5, validation: 0.2, calibration: 0.1, test: 0.2}\nnegatives: {swapped_per_claim: 3}"
 )

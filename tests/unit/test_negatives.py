@@ -13,7 +13,7 @@ from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.facts import read_facts
 from proofreel.data_prep.negatives.swapped import balanced_pairs, normal_claim, swapped_negatives
 
-CLIPS_CONFIG = Path(__file__).parent / "data" / "clips_build.yaml"
+CLIPS_CONFIG = Path(__file__).parents[1] / "data" / "clips_build.yaml"
 
 
 def world(table: dict[tuple[int, int], set[str]]) -> list[Pair]:
