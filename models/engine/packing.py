@@ -2,8 +2,8 @@
 
 Every claim sees the prefix and itself, restarts its positions after the prefix, and so gets the logits it would get
 alone (tests/model/test_packing.py proves it). In a batch all prefixes lie in columns [0, P) and all claims in
-[P, P+S), each padded on the right. No token of a claim or prefix sees a pad, and a pad sees at least itself, so that no softmax is
-empty.
+[P, P+S), each padded on the right. No token of a claim or prefix sees a pad, and a pad sees at least itself, so that
+no softmax is empty.
 
 Shape suffixes: _B rows, _T tokens of a row (P+S in a batch), _P of the prefix, _S of the claims, _K claims of a row
 (padded), _3BT rotary axes first.
