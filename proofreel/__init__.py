@@ -10,7 +10,7 @@ from proofreel.core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from proofreel.core import Image, Pair, Passage, ProofreelError, Transcript, VideoSegment
-    from proofreel.models.cascade import Cascade
+    from proofreel.models.cascades import Cascade
     from proofreel.models.decision import Ranked, Verdict
     from proofreel.models.inputs import Windowing
     from proofreel.models.verifier import (

@@ -102,7 +102,7 @@ def _claims(args: argparse.Namespace) -> ClaimFile:
 def _prompts(args: argparse.Namespace) -> tuple[Any, ...]:
     """The words of the verifier's own prompt: chat rows exported for it may have them."""
 
-    from proofreel.models.cascade import is_cascade, read_cascade, stage_folder
+    from proofreel.models.cascades import is_cascade, read_cascade, stage_folder
     from proofreel.models.directory import find_verifier, read_directory
 
     folder = find_verifier(args.directory, args.revision)
@@ -153,7 +153,7 @@ def _opened(args: argparse.Namespace) -> Any:
     """The verifier or cascade, on this process's own device."""
     from proofreel.data_prep.media import FrameCache
     from proofreel.eval.scoring import own_device
-    from proofreel.models.cascade import Cascade, is_cascade
+    from proofreel.models.cascades import Cascade, is_cascade
     from proofreel.models.directory import find_verifier
     from proofreel.models.verifier import Verifier
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core import Evidence, Image, Pair, ProofreelError, VideoSegment, evidence_key
-from ...models.cascade import Stage
+from ...models.cascades import Stage
 from ...models.verifier import Divider
 
 Unit = Literal["flops", "tokens", "visual_tokens"]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core import CalibrationError, Pair, RowError
-from ...models.cascade import NOBODY, Band, Plan, Stage, reached
+from ...models.cascades import NOBODY, Band, Plan, Stage, reached
 from ...models.decision import IDENTITY, BandObjective, Calibration, Method, sigmoid
 from ..calibration import cross_fitted_logits, fit_calibration, fit_decision, grouped_folds
 from ..metrics import Floats, roc_auc
@@ -113,7 +113,7 @@ def fit_cascade(
 
     Args:
         scored: per stage, predictions of the same rows in the same order (`score_stages`).
-        costs: per stage (`cascade_costs.costs_of`), of these rows.
+        costs: per stage (`costs.costs_of`), of these rows.
         target: `auc_loss:X` or `cost:X`, see above.
         method: of every stage's calibration. Platt's two numbers are fitted well by the few rows that reach the end.
         unit: what costs are counted in; pictures are nearly all that long videos cost, and little of short ones.

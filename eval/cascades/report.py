@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...models.cascade import NOBODY, Plan, reached
+from ...models.cascades import NOBODY, Plan, reached
 from ..metrics import ece_event, roc_auc
 from ..scoring import Prediction, labels_of, margins_of
 from ..uncertainty import N_DRAWS, HeadlineRows, Interval, difference_intervals, headline_rows, matched

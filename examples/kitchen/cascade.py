@@ -19,7 +19,7 @@ from examples.kitchen.make import main as make
 from proofreel.data_prep.build import main as build
 from proofreel.data_prep.dataset import read_split
 from proofreel.eval.cascades import costs_of, fit_cascade, markdown, measure, score_stages, write_cascade_report
-from proofreel.models.cascade import Cascade, Stage, View, shares
+from proofreel.models.cascades import Cascade, Stage, View, shares
 from proofreel.models.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent.parent

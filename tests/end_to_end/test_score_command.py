@@ -234,8 +234,8 @@ def test_help_is_listed_and_loads_no_torch():
 
 def test_a_cascade_and_chat_rows_are_scored_by_the_same_command(folder, tmp_path):
     from proofreel.data_prep.exports.rows import media_columns, text_columns
-    from proofreel.models.cascade.cascade import Cascade
-    from proofreel.models.cascade.plan import Band, Plan, View
+    from proofreel.models.cascades.cascade import Cascade
+    from proofreel.models.cascades.plan import Band, Plan, View
     from proofreel.models.decision.calibration import IDENTITY, Calibration
 
     loaded = Verifier.from_pretrained(FIXTURE, device="cpu", media_root=folder / "videos")

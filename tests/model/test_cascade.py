@@ -1,4 +1,4 @@
-"""models/cascade*.py and eval/cascad*.py: whoever answers, the probability holds; failures go on and are counted; one
+"""models/cascades*.py and eval/cascad*.py: whoever answers, the probability holds; failures go on and are counted; one
 directory brings the same cascade back."""
 
 import dataclasses
@@ -23,8 +23,8 @@ from proofreel.eval.cascades.costs import Costs, costs_of
 from proofreel.eval.cascades.fit import fit_cascade, score_stages
 from proofreel.eval.cascades.report import cascaded, measure, write_cascade_report
 from proofreel.eval.scoring.predictions import Prediction
-from proofreel.models.cascade.cascade import Cascade, CascadeVerdict, Stage, shares
-from proofreel.models.cascade.plan import NOBODY, Band, Plan, View
+from proofreel.models.cascades.cascade import Cascade, CascadeVerdict, Stage, shares
+from proofreel.models.cascades.plan import NOBODY, Band, Plan, View
 from proofreel.models.decision.calibration import IDENTITY, Calibration, sigmoid
 from proofreel.models.decision.thresholds import Decision
 from proofreel.models.directory.format import write_manifest

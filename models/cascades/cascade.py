@@ -5,7 +5,7 @@
     c = Cascade.from_pretrained("cascade-dir")
     c.score(["Ingredient is carrot."], VideoSegment("clip.mp4", 0.0, 2.0))
 
-Asked like a `Verifier`; each verdict says who gave it. What makes the whole calibrated is in `cascade_plan.py`.
+Asked like a `Verifier`; each verdict says who gave it. What makes the whole calibrated is in `plan.py`.
 
 A stage of a cascade: a verifier and what it is shown of the evidence.
 """
@@ -86,7 +86,7 @@ def _nothing(pair: Pair, view: View) -> str:
 
 @dataclass(frozen=True)
 class CascadeVerdict(Verdict):
-    """What a cascade says of one claim. `margin` is calibrated log-odds (see `cascade_plan.py`).
+    """What a cascade says of one claim. `margin` is calibrated log-odds (see `plan.py`).
 
     Attributes:
         stage: the place of the verifier that answered, from 0; `NOBODY` (-1) on failure.
