@@ -1,11 +1,10 @@
-"""The one reader of citations such as `(visual, 0:15; audio, 0:12-0:14)` in running text.
+"""Citations such as `(visual, 0:15; audio, 0:12-0:14)`, read from running text, and the sentences they belong to.
 
-A citation names a modality and a moment or a range of a video (MuRGAt, section 3.1 and figure 11). What means to be
+A citation names a modality and a moment or a range of a video (MuRGAt, section 3.1 and figure 11). What looks like
 one and cannot be read is kept as `Malformed`, with the reason; ordinary parentheses stay in the text. Times count to
 the second: a point `0:15` is that second, [15, 16) by default, and a range `0:15-0:18` is [15, 18], as the published
-evaluation cuts it. Every pattern is bounded, so reading takes time linear in the text.
-
-Cut a generated text into sentences, each with the citations that belong to it.
+evaluation cuts it. `cited_sentences` cuts a generated text into sentences, each with its citations. Every pattern is
+bounded, so reading takes time linear in the text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arithmetic on spans of time: merge, complement, length, overlap. Nothing here changes what it is given.
 
-A span is (start_s, end_s) in seconds with start_s < end_s. Annotated spans come overlapping and out of order;
-everything below takes them so and returns them sorted and apart.
+A span is (start_s, end_s) in seconds with start_s < end_s. Annotated spans may overlap and be out of order;
+every function takes such spans and returns them sorted and disjoint.
 """
 
 from __future__ import annotations
