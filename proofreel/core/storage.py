@@ -1,15 +1,15 @@
 """Files that appear whole or not at all: hashes, sealed entries, and a folder of entries under a common limit of bytes.
 
 `EntryStore` is safe for many processes and for `kill -9`. An entry is written beside the others and renamed. A process
-killed while it writes leaves a file in `unfinished/`, which is never read and is removed after an hour. `total`, the bytes
-of all entries, is changed under a lock that the kernel releases with its holder; after a crash it may be too high, never
-too low, and it is counted anew before anything is evicted. POSIX only; on network disks it is as safe as their locks and
-renames. It keeps decoded frames, and features of a vision tower.
+killed while it writes leaves a file in `unfinished/`, which is never read and is removed after an hour. `total`, the
+bytes of all entries, is changed under a lock that the kernel releases with its holder; after a crash it may be too
+high, never too low, and it is counted anew before anything is evicted. POSIX only; on network disks it is as safe as
+their locks and renames. It keeps decoded frames, and features of a vision tower.
 
     <directory>/entries/ab/abcdef...    <directory>/unfinished/    <directory>/lock    <directory>/total
 
-A sealed entry (`seal`, `unseal`) is a checksum, the size of a JSON header, the header with the entry's key, and raw bytes.
-Nothing in an entry can be executed.
+A sealed entry (`seal`, `unseal`) is a checksum, the size of a JSON header, the header with the entry's key, and raw
+bytes. Nothing in an entry can be executed.
 """
 
 from __future__ import annotations
