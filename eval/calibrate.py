@@ -15,9 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-RISKS = ["false_support_rate", "miss_rate", "false_discovery_rate", "error_rate"]
-METHODS = ["none", "temperature", "platt", "beta", "centred_isotonic", "isotonic", "histogram", "venn_abers"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse arguments, fit, write, and say what was fitted."""
@@ -60,24 +57,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from proofreel.models.decision import CALIBRATORS, GROUP_KEYS, RISKS, SIMPLE_CRITERIA
+
     parser = argparse.ArgumentParser(
         prog="proofreel calibrate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--predictions", type=Path, required=True, help="Parquet of the calibration split")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     parser.add_argument(
-        "--method", choices=["auto", *METHODS], default="auto", help="auto: by log-loss on groups held out"
+        "--method", choices=["auto", *CALIBRATORS], default="auto", help="auto: by log-loss on groups held out"
     )
     parser.add_argument(
         "--objective",
         nargs="+",
         default=["f1"],
-        help="what thresholds serve, the default one first: f1, f1_macro, balanced_accuracy, mcc, youden, match_rate, "
-        "cost:FP:FN, precision_at:P, recall_at:R",
+        help=f"what thresholds serve, the default one first: {', '.join(SIMPLE_CRITERIA)}, cost:FP:FN, precision_at:P, "
+        "recall_at:R",
     )
-    parser.add_argument(
-        "--per-group", choices=["role", "modality", "origin"], help="correct the calibration for each value of a column"
-    )
+    parser.add_argument("--per-group", choices=GROUP_KEYS, help="correct the calibration for each value of a column")
     parser.add_argument("--min-group-n", type=int, default=100, help="rows a value needs for a correction of its own")
     parser.add_argument(
         "--abstain",
@@ -101,16 +98,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _band(text: str) -> tuple[str, float]:
+    from proofreel.models.decision import BAND_CRITERIA
+
     name, _, target = text.partition(":")
-    if name not in ("selective_accuracy", "max_abstention"):
+    if name not in BAND_CRITERIA:
         raise argparse.ArgumentTypeError(f"selective_accuracy:TARGET or max_abstention:TARGET, got {text!r}")
     return name, float(target)
 
 
 def _risk(text: str) -> tuple[str, float, float]:
+    from proofreel.models.decision import RISKS
+
     words = text.split(":")
     if len(words) != 3 or words[0] not in RISKS:
-        raise argparse.ArgumentTypeError(f"RISK:BOUND:DELTA with a risk of {RISKS}, got {text!r}")
+        raise argparse.ArgumentTypeError(f"RISK:BOUND:DELTA with a risk of {list(RISKS)}, got {text!r}")
     return words[0], float(words[1]), float(words[2])
 
 

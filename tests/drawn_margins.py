@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from proofreel.eval.calibration.methods import fit_map
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
+from proofreel.models.decision.calibrators import CALIBRATORS
 
 GRID = np.concatenate([np.linspace(-12, 12, 241), [-1e4, 1e4, -1e300, 1e300]])
 
@@ -22,8 +22,8 @@ def drawn(seed: int, n: int, decimals: int | None = None) -> tuple[np.ndarray, n
 
 def fit(method, margins, labels, weights=None) -> Any:
     weights = np.ones(len(margins)) if weights is None else np.asarray(weights, dtype=float)
-    return fit_map(method, np.asarray(margins, dtype=float), np.asarray(labels, dtype=float), weights)[0]
+    return CALIBRATORS[method].fit(np.asarray(margins, dtype=float), np.asarray(labels, dtype=float), weights)[0]
 
 
 def p_of(fitted, margins) -> np.ndarray:
-    return sigmoid(fitted.logits(margins))
+    return sigmoid(fitted.apply(margins))

@@ -11,7 +11,7 @@ from proofreel.core.prompt import Prompt
 from proofreel.core.storage import sha256_of
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
 
 
 def believes_labels(pair: Pair) -> float:

@@ -1,6 +1,6 @@
 """Choosing a calibrator by cross-fitting on held-out groups, and fitting it."""
 
-from .estimator import Calibrator
+from .estimator import CalibrationEstimator
 from .fit import PerGroup, fit_calibration, fit_decision
 from .fitted_rows import FITTED_ROWS_FILE, overlaps, read_fitted_rows, write_fitted_rows
 from .per_group import MIN_ROWS
@@ -9,7 +9,7 @@ from .selection import cross_fitted_logits, grouped_folds
 __all__ = [
     "FITTED_ROWS_FILE",
     "MIN_ROWS",
-    "Calibrator",
+    "CalibrationEstimator",
     "PerGroup",
     "cross_fitted_logits",
     "fit_calibration",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,25 +10,25 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ...core import CalibrationError
-from ...models.decision import Method, sigmoid
+from ...models.decision import sigmoid
 from ..metrics import Floats
 from .fit import fit_calibration
 
 
-class Calibrator(BaseEstimator):
+class CalibrationEstimator(BaseEstimator):
     """From margins to probabilities, as scikit-learn has it.
 
     Args:
-        method: `auto` or a name of `models.calibration.METHODS`.
+        method: `auto` or a name of `CALIBRATORS`.
 
     Attributes:
         calibration_: the fitted `Calibration`, which a verifier directory stores.
         classes_: 0 (not supported), 1 (supported): the columns of `predict_proba`.
     """
 
-    method: Method | Literal["auto"]
+    method: str
 
-    def __init__(self, method: Method | Literal["auto"] = "auto") -> None:
+    def __init__(self, method: str = "auto") -> None:
         self.method = method
 
     def fit(
@@ -45,7 +45,7 @@ class Calibrator(BaseEstimator):
         """
         self.classes_ = np.array([0, 1])
         self.calibration_ = fit_calibration(
-            _flat(margins), labels, self.method, groups, sample_weight=sample_weight, where="Calibrator"
+            _flat(margins), labels, self.method, groups, sample_weight=sample_weight, where="CalibrationEstimator"
         )
         return self
 
@@ -68,7 +68,7 @@ class Calibrator(BaseEstimator):
         p = sigmoid(self.decision_function(margins))
         if np.isnan(p).any():
             raise CalibrationError(
-                f"Calibrator: margins must be numbers, got {np.isnan(p).sum()} NaN; leave failed rows out"
+                f"CalibrationEstimator: margins must be numbers, got {np.isnan(p).sum()} NaN; leave failed rows out"
             )
         return (p >= 0.5).astype(np.int64)
 

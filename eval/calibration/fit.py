@@ -11,32 +11,29 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core import CalibrationError
 from ...models.decision import (
-    OBJECTIVES,
-    STEP_METHODS,
-    BandObjective,
+    SIMPLE_CRITERIA,
+    BandCriterion,
     Calibration,
     Decision,
     GroupKey,
-    Method,
     OperatingPoint,
+    Risk,
     calibration_of,
+    calibrator_named,
     sigmoid,
 )
-from ..decisions import MARGIN_GRID, Goal, Risk, control_risk, estimate_prior, fit_band, fit_points, fit_threshold
+from ..decisions import MARGIN_GRID, Goal, control_risk, estimate_prior, fit_band, fit_points
 from ..metrics import Floats, checked, checked_weights
 from ..scoring import Prediction, groups_of, labels_of, margins_of
-from .methods import fit_map
 from .per_group import MIN_ROWS, fit_corrections
 from .selection import choose_method, cross_fitted_logits, grouped_folds, row_losses
-
-__all__ = ["PerGroup", "cross_fitted_logits", "fit_calibration", "fit_decision", "fit_threshold", "grouped_folds"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class PerGroup:
 
 def fit_decision(
     predictions: Sequence[Prediction],
-    method: Method | Literal["auto"] = "auto",
+    method: str = "auto",
     objective: str | Sequence[str] = "f1",
     fitted_on: dict[str, Any] | None = None,
     where: str = "predictions",
@@ -57,13 +54,14 @@ def fit_decision(
     per_group: PerGroup | None = None,
     prior: float | Sequence[Prediction] | None = None,
     aggregation: str | None = None,
-    abstain: tuple[BandObjective, float] | None = None,
+    abstain: tuple[BandCriterion, float] | None = None,
     risks: Sequence[tuple[Risk, float, float]] = (),
 ) -> Decision:
     """Calibration and operating points from calibration-split predictions.
 
     Failed and unlabelled rows are left out. Thresholds are chosen on cross-fitted probabilities, so that they do not
-    profit from the calibrator having seen the row. There is a point for each of `OBJECTIVES` and for each asked for.
+    profit from the calibrator having seen the row. There is a point for each of `SIMPLE_CRITERIA` and
+    for each of `objective`.
 
     Args:
         objective: the first is the default point; numbers as `thresholds.fit_threshold` reads them.
@@ -99,7 +97,7 @@ def fit_decision(
 def fit_calibration(
     margins: ArrayLike,
     labels: ArrayLike,
-    method: Method | Literal["auto"] = "auto",
+    method: str = "auto",
     groups: ArrayLike | None = None,
     fitted_on: dict[str, Any] | None = None,
     where: str = "calibration",
@@ -114,8 +112,8 @@ def fit_calibration(
     Args:
         margins: log-odds of supported, shape (n,), finite.
         labels: 1 or 0, shape (n,).
-        method: a name of `models.calibration.METHODS`, or `auto`, which chooses by log-loss on held-out groups
-            (`fitting_choice.py` states the rule) and stores what it chose from as `fitted_on["choice"]`.
+        method: a name of `CALIBRATORS`, or `auto`, which chooses by log-loss on held-out groups (`selection.py`
+            states the rule) and stores what it chose from as `fitted_on["choice"]`.
         groups: shape (n,); every row alone where None.
         fitted_on: stored with the calibration.
         sample_weight: how often each row counts, shape (n,), > 0.
@@ -133,7 +131,7 @@ def fit_calibration(
         choice = choose_method(m, y, groups, where, weights)
         about["choice"] = choice.to_dict()
         method = choice.method
-    fitted, at_bound = fit_map(method, m, y, weights)
+    fitted, at_bound = calibrator_named(method).fit(m, y, weights)
     corrections = None
     if per_group is not None:
         values = _aligned(per_group.key, [] if keys is None else keys, len(m), where)
@@ -141,7 +139,6 @@ def fit_calibration(
         about["per_group"] = _gain(m, y, groups, weights, method, values, per_group, where)
     return calibration_of(
         fitted,
-        method,
         n=len(m),
         n_groups=len(np.unique(groups)),
         positive_rate=float(np.average(y, weights=weights)),
@@ -156,8 +153,7 @@ def _controlled(
     calibration: Calibration, margins: Floats, labels: Floats, groups: NDArray, risk: Risk, at_most: float, delta: float
 ) -> OperatingPoint:
     """A point with a guarantee. Its thresholds are fixed margins, seen through the map: no look at these labels."""
-    steps = calibration.method in STEP_METHODS and calibration.method != "centred_isotonic"
-    if calibration.by_group is not None or steps:
+    if calibration.by_group is not None or calibration.map.ties_margins:
         raise CalibrationError(
             f"threshold {risk}: a guarantee needs a map that keeps every margin apart, got {calibration.method}"
             f"{' with corrections per group' if calibration.by_group else ''}; use temperature, platt or beta without"
@@ -197,7 +193,7 @@ def _with_prior(calibration: Calibration, prior: float | Sequence[Prediction] | 
 def _goals(objective: str | Sequence[str], p: Floats) -> list[Goal]:
     """What to fit points for, the default first, none twice. Where all rows get one p, mcc is defined at no cut."""
     asked = [Goal.parse(o) for o in ([objective] if isinstance(objective, str) else objective)]
-    usual = [Goal(o) for o in OBJECTIVES if o != "mcc" or len(np.unique(p)) > 1]
+    usual = [Goal(o) for o in SIMPLE_CRITERIA if o != "mcc" or len(np.unique(p)) > 1]
     return list(dict.fromkeys([*asked, *usual]))
 
 
@@ -206,7 +202,7 @@ def _gain(
     labels: Floats,
     groups: NDArray,
     weights: Floats,
-    method: Method,
+    method: str,
     values: NDArray,
     per_group: PerGroup,
     where: str,
@@ -216,5 +212,5 @@ def _gain(
     plain = cross_fitted_logits(margins, labels, folds, method, weights)
     correct = (per_group.key, values, per_group.min_rows)
     corrected = cross_fitted_logits(margins, labels, folds, method, weights, correct)
-    found = {"nll_without": plain, "nll_with": corrected}
-    return {name: float(np.average(row_losses(x, labels), weights=weights)) for name, x in found.items()}
+    logits = {"nll_without": plain, "nll_with": corrected}
+    return {name: float(np.average(row_losses(x, labels), weights=weights)) for name, x in logits.items()}

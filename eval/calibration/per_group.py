@@ -13,9 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.decision import CalibrationMap, Correction, GroupCorrections, GroupKey
+from ...models.decision import Calibrator, Correction, GroupCorrections, GroupKey, Platt
 from ..metrics import Floats
-from .methods import fit_platt
 
 MIN_ROWS = 100
 MIN_PER_CLASS = 10
@@ -23,7 +22,7 @@ SHRINK_ROWS = 100  # with this many rows a value's own fit and the overall one c
 
 
 def fit_corrections(
-    overall: CalibrationMap,
+    overall: Calibrator,
     margins: Floats,
     labels: Floats,
     weights: Floats,
@@ -39,16 +38,16 @@ def fit_corrections(
         keys: each row's value of the column `key`, (n,).
         min_rows: values with fewer rows keep the overall map; at least 10 rows of each class are needed as well.
     """
-    logits, values = overall.logits(margins), np.asarray(keys, dtype=str)
+    logits, values = overall.apply(margins), np.asarray(keys, dtype=str)
     corrections: dict[str, Correction] = {}
     left: dict[str, str] = {}
     for value in np.unique(values).tolist():
         chosen = values == value
-        found = _correction(logits[chosen], labels[chosen], weights[chosen], min_rows)
-        if isinstance(found, Correction):
-            corrections[value] = found
+        correction = _correction(logits[chosen], labels[chosen], weights[chosen], min_rows)
+        if isinstance(correction, Correction):
+            corrections[value] = correction
         else:
-            left[value] = found
+            left[value] = correction
     return GroupCorrections(key, corrections, left)
 
 
@@ -59,11 +58,11 @@ def _correction(logits: Floats, labels: Floats, weights: Floats, min_rows: int) 
         return f"{n} rows, fewer than {min_rows}"
     if min(n_pos, n - n_pos) < MIN_PER_CLASS:
         return f"{n_pos} supported and {n - n_pos} other rows, fewer than {MIN_PER_CLASS} of a class"
-    own, at_bound = fit_platt(logits, labels, weights)
+    own, at_bound = Platt.fit(logits, labels, weights)
     if at_bound:
         return "the slope stopped at its bound"
     weight = n / (n + SHRINK_ROWS)
     centre = float(np.average(logits, weights=weights))
     slope = own.slope**weight
-    level = weight * float(own.logits(centre)) + (1 - weight) * centre
+    level = weight * float(own.apply(centre)) + (1 - weight) * centre
     return Correction(slope, level - slope * centre, n, float(np.average(labels, weights=weights)), weight)

@@ -1,10 +1,10 @@
 """Which calibration method: by log-loss on groups held out, the simplest of those that are not clearly worse.
 
 The rule: cross-fit every candidate over folds that share no group; take the least mean log-loss; then take the simplest
-method (in the order of `METHODS`) whose loss is within one standard error of it, the standard error being that of the
-mean difference to the best, clustered by group. Methods that follow the data step by step are candidates from 1,000
-rows on. A temperature at its bound is none: on perfectly separated rows it would promise certainty, and held-out rows
-as easy as these cannot contradict it.
+method (in the order of `CALIBRATORS`) whose loss is within one standard error of it, the standard error being that of
+the mean difference to the best, clustered by group. A calibrator is a candidate from its `fewest_rows` on. A
+temperature at its bound is none: on perfectly separated rows it would promise certainty, and held-out rows as easy as
+these cannot contradict it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from ...core import CalibrationError
-from ...models.decision import FEW_ROWS, METHODS, STEP_METHODS, GroupKey, Method
+from ...models.decision import CALIBRATORS, GroupKey, calibrator_named
 from ..metrics import Floats
-from .methods import fit_map
 from .per_group import fit_corrections
 
 
@@ -34,7 +33,7 @@ class Candidate:
         note: why it was not tried, else empty.
     """
 
-    method: Method
+    method: str
     nll: float
     se: float
     note: str = ""
@@ -44,7 +43,7 @@ class Candidate:
 class Choice:
     """The chosen method and every candidate, simplest first."""
 
-    method: Method
+    method: str
     candidates: tuple[Candidate, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,28 +67,30 @@ def choose_method(
     """The method by the module's rule; arguments (n,) each, checked."""
     weights = np.ones(len(margins)) if weights is None else weights
     folds = grouped_folds(labels, groups, where=where)
-    notes = {m: _why_not(m, margins, labels, weights) for m in METHODS}
-    losses_by: dict[Method, Floats] = {
-        m: row_losses(cross_fitted_logits(margins, labels, folds, m, weights), labels) for m in METHODS if not notes[m]
+    notes = {m: _why_not(m, margins, labels, weights) for m in CALIBRATORS}
+    losses_by: dict[str, Floats] = {
+        m: row_losses(cross_fitted_logits(margins, labels, folds, m, weights), labels)
+        for m in CALIBRATORS
+        if not notes[m]
     }
-    means: dict[Method, float] = {m: float(np.average(losses, weights=weights)) for m, losses in losses_by.items()}
-    best = min(means, key=means.__getitem__)  # the simpler of equals, because METHODS go from simple to rich
+    means: dict[str, float] = {m: float(np.average(losses, weights=weights)) for m, losses in losses_by.items()}
+    best = min(means, key=means.__getitem__)  # the simpler of equals, because CALIBRATORS go from simple to rich
 
-    def candidate(m: Method) -> Candidate:
+    def candidate(m: str) -> Candidate:
         if notes[m]:
             return Candidate(m, math.nan, math.nan, notes[m])
         return Candidate(m, means[m], clustered_se(losses_by[m] - losses_by[best], groups, weights))
 
-    found = tuple(candidate(m) for m in METHODS)
-    chosen: Method = next(c.method for c in found if c.nll - c.se <= means[best])
-    return Choice(chosen, found)
+    candidates = tuple(candidate(m) for m in CALIBRATORS)
+    chosen = next(c.method for c in candidates if c.nll - c.se <= means[best])
+    return Choice(chosen, candidates)
 
 
 def cross_fitted_logits(
     margins: Floats,
     labels: Floats,
     folds: NDArray[np.int64],
-    method: Method,
+    method: str,
     weights: Floats | None = None,
     correct: tuple[GroupKey, NDArray, int] | None = None,
 ) -> Floats:
@@ -103,12 +104,14 @@ def cross_fitted_logits(
     logits = np.empty(len(margins))
     for fold in np.unique(folds):
         out = folds == fold
-        fitted, _ = fit_map(method, margins[~out], labels[~out], weights[~out])
-        logits[out] = fitted.logits(margins[out])
+        fitted, _ = calibrator_named(method).fit(margins[~out], labels[~out], weights[~out])
+        logits[out] = fitted.apply(margins[out])
         if correct is not None:
             key, values, min_rows = correct
-            found = fit_corrections(fitted, margins[~out], labels[~out], weights[~out], values[~out], key, min_rows)
-            logits[out] = found.apply(logits[out], values[out])
+            corrections = fit_corrections(
+                fitted, margins[~out], labels[~out], weights[~out], values[~out], key, min_rows
+            )
+            logits[out] = corrections.apply(logits[out], values[out])
     return logits
 
 
@@ -156,9 +159,10 @@ def grouped_folds(
     )
 
 
-def _why_not(method: Method, margins: Floats, labels: Floats, weights: Floats) -> str:
-    if method in STEP_METHODS and len(margins) < FEW_ROWS:
-        return f"{len(margins)} rows, fewer than {FEW_ROWS}"
-    if method == "temperature" and fit_map(method, margins, labels, weights)[1]:
+def _why_not(method: str, margins: Floats, labels: Floats, weights: Floats) -> str:
+    calibrator = CALIBRATORS[method]
+    if len(margins) < calibrator.fewest_rows:
+        return f"{len(margins)} rows, fewer than {calibrator.fewest_rows}"
+    if not calibrator.sound_at_bound and calibrator.fit(margins, labels, weights)[1]:
         return "the slope stopped at its bound"
     return ""

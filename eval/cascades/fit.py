@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ...core import CalibrationError, Pair, RowError
 from ...models.cascades import NOBODY, Band, Plan, Stage, reached
-from ...models.decision import IDENTITY, BandObjective, Calibration, Method, sigmoid
+from ...models.decision import IDENTITY, BandCriterion, Calibration, sigmoid
 from ..calibration import cross_fitted_logits, fit_calibration, fit_decision, grouped_folds
 from ..metrics import Floats, roc_auc
 from ..scoring import Prediction, groups_of, labels_of, read_predictions, score_to
@@ -68,7 +68,7 @@ class _Rows:
     labels: Floats
     groups: NDArray[np.str_]
     folds: NDArray[np.int64]
-    method: Method
+    method: str
     where: str
     known: dict[tuple[int, bytes], tuple[Calibration, Floats]] = field(default_factory=dict)
 
@@ -100,12 +100,12 @@ def fit_cascade(
     scored: Sequence[Sequence[Prediction]],
     costs: Sequence[Costs],
     target: str = "auc_loss:0.005",
-    method: Method = "platt",
+    method: str = "platt",
     objective: str | Sequence[str] = "f1",
     *,
     unit: Unit = "flops",
     together: bool = True,
-    abstain: tuple[BandObjective, float] | None = None,
+    abstain: tuple[BandCriterion, float] | None = None,
     fitted_on: dict[str, Any] | None = None,
     where: str = "cascade",
 ) -> Fitted:
@@ -158,7 +158,7 @@ def check_aligned(scored: Sequence[Sequence[Prediction]], costs: Sequence[Costs]
         raise RowError(f"cascade: every row has a cost at every stage, got {len(costs)} costs; see `costs_of`")
 
 
-def _rows(scored: Sequence[Sequence[Prediction]], method: Method, where: str) -> tuple[_Rows, NDArray[np.int64]]:
+def _rows(scored: Sequence[Sequence[Prediction]], method: str, where: str) -> tuple[_Rows, NDArray[np.int64]]:
     """The labelled rows of the calibration split, and their places."""
     splits = sorted({str(p.split) for p in scored[0]})
     if splits != ["calibration"]:

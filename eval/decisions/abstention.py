@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core import CalibrationError
-from ...models.decision import AbstainBand, BandObjective
+from ...models.decision import AbstainBand, BandCriterion
 from ..metrics import Floats
 from ..uncertainty import interval_of, resample
 from .thresholds import all_cuts, checked_probabilities, stored_interval
@@ -37,7 +37,7 @@ def fit_band(
     p: ArrayLike,
     labels: ArrayLike,
     groups: ArrayLike,
-    objective: BandObjective = "selective_accuracy",
+    objective: BandCriterion = "selective_accuracy",
     target: float = 0.9,
     n_draws: int = 1_000,
     seed: int = 0,
@@ -96,7 +96,7 @@ def selective_counts(band: AbstainBand, p: ArrayLike, labels: ArrayLike) -> dict
     return {name: int(np.sum(cell)) for name, cell in cells.items()}
 
 
-def _best_pair(sides: _Sides, objective: BandObjective, target: float) -> tuple[int, int]:
+def _best_pair(sides: _Sides, objective: BandCriterion, target: float) -> tuple[int, int]:
     n = int(sides.supported[-1])
     if objective == "selective_accuracy" and 0 < target <= 1:
         accuracy = Fraction(target).limit_denominator(_MOST_PARTS)

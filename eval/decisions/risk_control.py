@@ -21,20 +21,18 @@ Shape suffixes: _T thresholds, _G groups.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from ...core import CalibrationError
-from ...models.decision import Guarantee, OperatingPoint, sigmoid
+from ...models.decision import RISKS, Guarantee, OperatingPoint, Risk, sigmoid
 from ..metrics import Floats, confusion, cumulative_counts
 from ..uncertainty import interval_of, resample
 from .thresholds import all_cuts, checked_probabilities, stored_interval, with_rate_intervals
 
-Risk = Literal["false_support_rate", "miss_rate", "false_discovery_rate", "error_rate"]
-RISKS: tuple[Risk, ...] = get_args(Risk)
 MARGIN_GRID: Floats = np.arange(-80, 81) / 10
 GRID: Floats = sigmoid(MARGIN_GRID)
 _MONOTONE: tuple[Risk, ...] = RISKS[:2]

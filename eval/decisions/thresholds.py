@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core import CalibrationError
-from ...models.decision import ALL_OBJECTIVES, OBJECTIVES, Objective, OperatingPoint, StoredInterval
+from ...models.decision import CRITERION_NAMES, SIMPLE_CRITERIA, CriterionName, OperatingPoint, StoredInterval
 from ..metrics import (
     Confusion,
     Confusions,
@@ -42,8 +42,8 @@ from ..metrics import (
 from ..metrics import specificity as true_negative_rate
 from ..uncertainty import Interval, Resamples, interval_of, resample
 
-_FITTED: tuple[Objective, ...] = tuple(o for o in ALL_OBJECTIVES if o != "risk_control")
-_COUNT_METRICS: dict[Objective, CountMetric] = {
+_FITTED: tuple[CriterionName, ...] = tuple(o for o in CRITERION_NAMES if o != "risk_control")
+_COUNT_METRICS: dict[CriterionName, CountMetric] = {
     "f1": f1,
     "f1_macro": f1_macro,
     "balanced_accuracy": balanced_accuracy,
@@ -62,7 +62,7 @@ class Goal:
     missed one).
     """
 
-    objective: Objective
+    objective: CriterionName
     target: float | None = None
     cost_fp: float | None = None
     cost_fn: float | None = None
@@ -106,7 +106,7 @@ class Goal:
             return cls("cost", None, *values)
         if len(values) > 1:
             raise CalibrationError(f"objective: too many numbers, got {text!r}; write it like precision_at:0.95")
-        return cls(cast(Objective, objective), *values)
+        return cls(cast(CriterionName, objective), *values)
 
 
 def goal_of(point: OperatingPoint) -> Goal:
@@ -195,7 +195,7 @@ def fit_points(
     p: ArrayLike,
     labels: ArrayLike,
     groups: ArrayLike,
-    objectives: Sequence[str | Goal] = OBJECTIVES,
+    objectives: Sequence[str | Goal] = SIMPLE_CRITERIA,
     n_draws: int = 1_000,
     seed: int = 0,
     level: float = 0.95,

@@ -15,10 +15,9 @@ from typing import Any, cast
 import numpy as np
 
 from ...core import CalibrationError, RowError
-from ...models.decision import AbstainBand, Decision, OperatingPoint
+from ...models.decision import AbstainBand, Decision, OperatingPoint, Risk
 from ..decisions import (
     Proportion,
-    Risk,
     corrected_rows,
     goal_of,
     group_risk,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...core import CalibrationError, RowError, sha256_of
-from ...models.decision import CALIBRATION_FILE, STEP_METHODS, Calibration, read_decision, sigmoid
+from ...models.decision import CALIBRATION_FILE, Calibration, read_decision, sigmoid
 from ..calibration import overlaps, read_fitted_rows
 from ..metrics import Floats
 from ..reports import apply_decision
@@ -158,7 +158,7 @@ def _cautions_here(predictions: Sequence[Prediction], calibration: Calibration) 
     found = []
     if calibration.method == "none":
         found.append("its calibration is `none`: p = sigmoid(margin)")
-    if calibration.method in STEP_METHODS and calibration.method != "centred_isotonic":
+    if calibration.map.ties_margins:
         found.append(
             f"{calibration.method} gives many rows one probability: which of them is harder is lost; platt, beta or "
             "centred_isotonic keep the order"

@@ -26,7 +26,17 @@ import numpy as np
 from tqdm import tqdm
 
 from ...core import CalibrationError, ConfigError, Evidence, Pair, evidence_kinds
-from ..decision import AbstainBand, Affine, Decision, Judge, Verdict, calibration_of, failed, prior_notes, with_prior
+from ..decision import (
+    AbstainBand,
+    Decision,
+    Judge,
+    Uncalibrated,
+    Verdict,
+    calibration_of,
+    failed,
+    prior_notes,
+    with_prior,
+)
 from ..engine import PrefixCache, Progress
 from ..verifier import Verifier
 from .directory import open_cascade, write_cascade
@@ -325,7 +335,7 @@ def _own_plan(verifiers: Sequence[Verifier], bands: Sequence[Any] | None) -> Pla
         )
     final = decisions[-1]
     about = {"n": 0, "n_groups": 0, "positive_rate": final.calibration.positive_rate}
-    identity = calibration_of(Affine(1.0, 0.0), "none", **about)
+    identity = calibration_of(Uncalibrated(), **about)
     calibrations = tuple(d.calibration for d in decisions)
     return Plan(calibrations, tuple(map(Band.of, own)), dataclasses.replace(final, calibration=identity))
 

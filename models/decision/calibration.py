@@ -1,12 +1,9 @@
-"""Applying a calibration: margins to probabilities, to and from JSON. Decisions are `models/decision/thresholds.py`.
+"""`Calibration`: from margins to probabilities of a verifier, with corrections per group and a shift of the prior.
 
-The fitting half is `eval/calibration/fit.py`, the maps `calibration_maps.py`. This half is NumPy only, so that a
-verifier directory can be applied, checked and copied without scikit-learn or torch. Positive means supported.
-
-Corrections of a calibration for one kind of row: a modality, a role, an origin. NumPy only.
-
-A correction works on the overall map's log-odds, so it goes with any map. Values without one, unknown values among
-them, keep the overall map. The fitting half is `eval/calibration/per_group.py`.
+Positive means supported. NumPy only, so that a verifier directory can be applied, checked and copied without
+scikit-learn or torch. A correction for one modality, role or origin works on the log-odds of the overall map, so it
+goes with any map; values without one, unknown values among them, keep the overall map. Which calibrator is chosen, and
+how corrections are fitted, is `eval/calibration`; decisions are `thresholds.py`.
 """
 
 from __future__ import annotations
@@ -21,17 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core import CalibrationError
-from .calibration_maps import (
-    METHODS,
-    Affine,
-    CalibrationMap,
-    Floats,
-    Method,
-    is_affine,
-    log_odds,
-    map_of,
-    parameters_of,
-)
+from .calibrator import Calibrator, Floats, log_odds, sigmoid
+from .calibrators import calibrator_named
+from .parametric import Affine, Platt
 from .stored import check_keys, finite, from_dict
 
 GroupKey = Literal["modality", "role", "origin"]
@@ -57,7 +46,7 @@ class Correction:
 
     def __post_init__(self) -> None:
         """Refuse a correction that would reverse the ranking."""
-        Affine(self.slope, self.intercept)
+        Platt(self.slope, self.intercept)
 
 
 @dataclass(frozen=True)
@@ -114,17 +103,7 @@ class GroupCorrections:
         return cls(values["key"], corrections, dict(left))
 
 
-__all__ = ["CALIBRATION_FILE", "IDENTITY", "METHODS", "STEP_METHODS", "Calibration", "Method", "sigmoid"]
 CALIBRATION_FILE = "calibration.json"
-STEP_METHODS: tuple[Method, ...] = ("centred_isotonic", "isotonic", "histogram", "venn_abers")
-FEW_ROWS = 1_000  # below this, methods that follow every step of the data follow its noise too
-
-
-def sigmoid(logits: ArrayLike) -> Floats:
-    """1 / (1 + exp(-x)) in float64, without overflow at either end; NaN stays NaN."""
-    x = np.asarray(logits, dtype=np.float64)
-    small = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1.0, small) / (1.0 + small)
 
 
 @dataclass(frozen=True)
@@ -134,9 +113,8 @@ class Calibration:
     In order: the map, the correction of the row's group where there is one, the shift to another positive rate.
 
     Attributes:
-        method: `none` (slope 1, intercept 0), `temperature` (intercept 0, slope = 1/T), `platt`, or one of the methods
-            told by `parameters`.
-        slope, intercept: of the affine methods; None for the others.
+        method: a name of `CALIBRATORS`.
+        slope, intercept: of `none`, `temperature` and `platt`; None for the others.
         n: rows it was fitted on.
         n_groups: independent groups among them.
         positive_rate: share of supported rows among them; the map holds for this rate. None where nothing was fitted.
@@ -144,13 +122,13 @@ class Calibration:
             cross-fitted losses among which `auto` chose.
         at_bound: the slope stopped at the edge of its range: the margins separate the labels perfectly, or rank them
             no better than chance. Such probabilities deserve no trust.
-        parameters: of `beta`, `isotonic`, `centred_isotonic`, `histogram`, `venn_abers`: the fields of its map.
+        parameters: of the other calibrators: the fields of the map, as `Calibrator.to_dict` gives them.
         aggregation: how margins of several windows became the one it was fitted on; None for one window.
         prior: the positive rate p_supported is stated for; None: the rate of the fit.
         by_group: corrections for some values of a column.
     """
 
-    method: Method
+    method: str
     slope: float | None
     intercept: float | None
     n: int
@@ -165,17 +143,13 @@ class Calibration:
 
     def __post_init__(self) -> None:
         """Refuse a map that is no calibration: unknown method, not finite, or one that would reverse the ranking."""
-        if self.method not in METHODS:
-            raise CalibrationError(f"calibration: unknown method, got {self.method!r}; use one of {list(METHODS)}")
-        foreign = self.parameters if is_affine(self.method) else (self.slope, self.intercept) != (None, None)
-        affine = self.map if isinstance(self.map, Affine) else Affine(1.0, 0.0)
-        if self.method == "none":
-            foreign = foreign or affine.slope != 1
-        if foreign or (self.method != "platt" and affine.intercept != 0):
+        affine = issubclass(calibrator_named(self.method), Affine)
+        if self.parameters if affine else (self.slope, self.intercept) != (None, None):
             raise CalibrationError(
                 f"calibration: these parameters are not of this method, got {self.method} with slope {self.slope}, "
                 f"intercept {self.intercept}, parameters {sorted(self.parameters)}; fit it again"
             )
+        _ = self.map  # refuses numbers that are no map of this method
         if not (self.positive_rate is None or (finite(self.positive_rate) and 0 <= self.positive_rate <= 1)):
             raise CalibrationError(
                 f"calibration: positive_rate must lie in [0, 1], got {self.positive_rate!r}; fit it again"
@@ -183,11 +157,12 @@ class Calibration:
         _ = self.offset  # refuses a prior that cannot be corrected to
 
     @cached_property
-    def map(self) -> CalibrationMap:
+    def map(self) -> Calibrator:
         """From margins to log-odds, before groups and prior. `venn_abers` also has `map.pair(margins)`."""
-        if is_affine(self.method):
-            return Affine(self.slope, self.intercept)  # type: ignore[arg-type]  # None is refused there
-        return map_of(self.method, self.parameters)
+        calibrator = calibrator_named(self.method)
+        if issubclass(calibrator, Affine):
+            return calibrator(self.slope, self.intercept)  # type: ignore[arg-type]  # None is refused there
+        return calibrator.from_dict(self.parameters)
 
     @cached_property
     def offset(self) -> float:
@@ -203,7 +178,7 @@ class Calibration:
             margins: of any shape.
             keys: what `group_keys` gives for the rows, of that shape; None takes the overall map for every row.
         """
-        logits = self.map.logits(margins)
+        logits = self.map.apply(margins)
         if self.by_group is not None and keys is not None:
             logits = self.by_group.apply(logits, keys)
         return logits + self.offset
@@ -237,12 +212,12 @@ class Calibration:
 
     def cautions(self) -> list[str]:
         """Every reason to doubt these probabilities that the calibration itself knows, as sentences."""
-        found = []
+        reasons, fewest = [], self.map.fewest_rows
         if self.at_bound:
-            found.append("The slope is at its bound: these rows cannot tell how sure the verifier may be.")
-        if self.method in STEP_METHODS and self.n < FEW_ROWS:
-            found.append(f"{self.method} was fitted on {self.n} rows; below {FEW_ROWS} it follows noise.")
-        return found
+            reasons.append("The slope is at its bound: these rows cannot tell how sure the verifier may be.")
+        if self.n < fewest:
+            reasons.append(f"{self.method} was fitted on {self.n} rows; below {fewest} it follows noise.")
+        return reasons
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; `from_dict` gives an equal calibration back, bit for bit. What does not apply is left out."""
@@ -256,8 +231,11 @@ class Calibration:
         """The calibration a dict describes; `CalibrationError` on unknown or missing keys or an unknown method."""
         known = {f.name for f in dataclasses.fields(cls)}
         check_keys(values, known, {"method", "n", "n_groups", "positive_rate"}, where)
-        told_by = {"slope", "intercept"} if is_affine(values["method"]) else {"parameters"}
-        check_keys(values, known, told_by, where)
+        try:
+            affine = issubclass(calibrator_named(values["method"]), Affine)
+        except CalibrationError as error:
+            raise CalibrationError(f"{where}: {error}") from None
+        check_keys(values, known, {"slope", "intercept"} if affine else {"parameters"}, where)
         stored = {"slope": None, "intercept": None, **values}
         if stored.get("by_group") is not None:
             stored["by_group"] = GroupCorrections.from_dict(stored["by_group"], f"{where}: by_group")
@@ -267,11 +245,11 @@ class Calibration:
             raise CalibrationError(f"{where}: {error}") from None
 
 
-def calibration_of(fitted: CalibrationMap, method: Method, **about: Any) -> Calibration:
+def calibration_of(fitted: Calibrator, **about: Any) -> Calibration:
     """A calibration around a fitted map; `about` are its other attributes."""
     if isinstance(fitted, Affine):
-        return Calibration(method, fitted.slope, fitted.intercept, **about)
-    return Calibration(method, None, None, parameters=parameters_of(fitted), **about)
+        return Calibration(fitted.name, fitted.slope, fitted.intercept, **about)
+    return Calibration(fitted.name, None, None, parameters=fitted.to_dict(), **about)
 
 
 def prior_offset(positive_rate: float | None, prior: float) -> float:

@@ -1,6 +1,6 @@
-"""Values read from a verifier's JSON files: which keys a record must and may have, and numbers that are numbers.
+"""Records of a verifier's JSON files: their keys and numbers are checked, and two that decisions store are defined.
 
-What a stored number is worth: the interval around it, and the guarantee a threshold was chosen under.
+A `StoredInterval` stands around a number, a `Guarantee` beside the threshold that was chosen under it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from ...core import CalibrationError
 
+Risk = Literal["false_support_rate", "miss_rate", "false_discovery_rate", "error_rate"]
+RISKS: tuple[Risk, ...] = get_args(Risk)
 T = TypeVar("T")
 
 
@@ -76,7 +78,7 @@ class Guarantee:
     """What is promised of a threshold for groups like those it was fitted on.
 
     Attributes:
-        risk: the share that is bounded, a name of `eval/decisions/risk_control.py`.
+        risk: the share that is bounded, one of `RISKS`; `eval/decisions/risk_control.py` defines them.
         at_most: its bound.
         delta: the chance, over draws of the fitting groups, that the bound does not hold; None where the promise is
             about the mean risk over such draws (conformal risk control).

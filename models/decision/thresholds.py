@@ -35,7 +35,8 @@ from .stored import (
 
 State = Literal["supported", "refuted", "abstain"]
 STATES: tuple[State, ...] = get_args(State)
-BandObjective = Literal["selective_accuracy", "max_abstention"]
+BandCriterion = Literal["selective_accuracy", "max_abstention"]
+BAND_CRITERIA: tuple[BandCriterion, ...] = get_args(BandCriterion)
 _COUNTS = ("tp", "fp", "tn", "fn", "abstained_positive", "abstained_negative")
 
 
@@ -56,7 +57,7 @@ class AbstainBand:
 
     support_at_or_above: float
     refute_at_or_below: float
-    objective: BandObjective
+    objective: BandCriterion
     target: float
     tp: int
     fp: int
@@ -75,9 +76,9 @@ class AbstainBand:
             raise CalibrationError(
                 f"abstain band: must refute below where it supports, got support {high!r}, refute {low!r}; fit it again"
             )
-        if self.objective not in get_args(BandObjective):
+        if self.objective not in BAND_CRITERIA:
             raise CalibrationError(
-                f"abstain band: unknown objective, got {self.objective!r}; use one of {list(get_args(BandObjective))}"
+                f"abstain band: unknown objective, got {self.objective!r}; use one of {list(BAND_CRITERIA)}"
             )
         check_counts(self, (*_COUNTS, "n_groups"), "abstain band")
 
@@ -136,7 +137,7 @@ class AbstainBand:
         return from_dict(cls, with_nested(values, nested, where), where)
 
 
-Objective = Literal[
+CriterionName = Literal[
     "f1",
     "f1_macro",
     "balanced_accuracy",
@@ -148,8 +149,8 @@ Objective = Literal[
     "recall_at",
     "risk_control",
 ]
-ALL_OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-OBJECTIVES: tuple[Objective, ...] = ALL_OBJECTIVES[:6]  # those that need neither target nor costs
+CRITERION_NAMES: tuple[CriterionName, ...] = get_args(CriterionName)
+SIMPLE_CRITERIA: tuple[CriterionName, ...] = CRITERION_NAMES[:6]  # those that need neither target nor costs
 THRESHOLDS_FILE = "thresholds.json"
 _INTERVALS = ("interval", "sensitivity_interval", "specificity_interval")
 
@@ -176,7 +177,7 @@ class OperatingPoint:
     """
 
     name: str
-    objective: Objective
+    objective: CriterionName
     threshold: float
     metric: float
     tp: int
@@ -195,10 +196,10 @@ class OperatingPoint:
 
     def __post_init__(self) -> None:
         """Refuse an objective or threshold that cannot be applied, and counts that are none."""
-        if self.objective not in ALL_OBJECTIVES:
+        if self.objective not in CRITERION_NAMES:
             raise CalibrationError(
                 f"operating point {self.name}: unknown objective, got {self.objective!r}; "
-                f"use one of {list(ALL_OBJECTIVES)}"
+                f"use one of {list(CRITERION_NAMES)}"
             )
         if not (finite(self.threshold) and self.threshold >= 0):
             raise CalibrationError(

@@ -25,7 +25,8 @@ from proofreel.eval.cascades.report import cascaded, measure, write_cascade_repo
 from proofreel.eval.scoring.predictions import Prediction
 from proofreel.models.cascades.cascade import Cascade, CascadeVerdict, Stage, shares
 from proofreel.models.cascades.plan import NOBODY, Band, Plan, View
-from proofreel.models.decision.calibration import IDENTITY, Calibration, sigmoid
+from proofreel.models.decision.calibration import IDENTITY, Calibration
+from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import Decision
 from proofreel.models.directory.format import write_manifest
 from proofreel.models.verifier.verifier import Verifier

@@ -20,7 +20,7 @@ from proofreel.eval.reports.page import jsonable, measure_files
 from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of, margins_of, write_predictions
 from proofreel.eval.uncertainty.metric_draws import headline_rows
 from proofreel.eval.uncertainty.paired_tests import difference_intervals
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
 
 DRAWS = 200
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from test_objective import LABELS, WEIGHTS, batch, mean, pair
 
 from proofreel.core.errors import ConfigError, RowError
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.engine.heads import THREE_LABELS, margin
 from proofreel.models.engine.packing import IGNORED
 from proofreel.train.dataset import target

@@ -18,7 +18,7 @@ from proofreel.eval.export import main
 from proofreel.eval.publishing.exporting import Evaluation, export
 from proofreel.eval.publishing.hub import push_to_hub
 from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import read_decision
 from proofreel.models.directory.format import check_manifest, fingerprint, read_directory
 from proofreel.models.verifier.self_test import selftest

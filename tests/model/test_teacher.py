@@ -17,7 +17,7 @@ from proofreel.data_prep.negatives.hard_mining import MiningConfig
 from proofreel.data_prep.pipeline.mine import MineConfig, mine_data_set
 from proofreel.eval.scoring.predictions import write_predictions
 from proofreel.eval.teachers.ensemble import P_LEAST
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
 from proofreel.train.arguments import DistillArguments, VerdictArguments
 from proofreel.train.distillation_loss import Distillation
 from proofreel.train.teacher import join_teacher

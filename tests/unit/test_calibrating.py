@@ -13,14 +13,13 @@ from numpy.testing import assert_allclose
 from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
 
 from proofreel.core.errors import CalibrationError
-from proofreel.eval import calibrate
 from proofreel.eval.calibrate import main
 from proofreel.eval.calibration import fit as calibrating
 from proofreel.eval.calibration.fit import PerGroup
 from proofreel.eval.metrics import ranking
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
-from proofreel.models.decision.calibration import STEP_METHODS, sigmoid
-from proofreel.models.decision.calibration_maps import METHODS
+from proofreel.models.decision.calibrator import sigmoid
+from proofreel.models.decision.calibrators import CALIBRATORS
 from proofreel.models.decision.thresholds import read_decision
 
 
@@ -267,18 +266,14 @@ def test_the_program_says_what_it_chose_from_and_why(tmp_path: Path, capsys: pyt
     assert decision.calibration.prior == decision.calibration.fitted_on["prior_estimate"]["prior"]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CALIBRATORS)
 def test_the_program_takes_every_method(tmp_path: Path, capsys: pytest.CaptureFixture[str], method) -> None:
     path, out = tmp_path / "c.parquet", tmp_path / "out"
     write_predictions(path, _predictions(), {})
     assert main(["--predictions", str(path), "--out", str(out), "--method", method, "--prior", "0.2"]) == 0
     calibration = read_decision(out).calibration
     assert (calibration.method, calibration.prior) == (method, 0.2)
-    assert ("WARNING" in capsys.readouterr().out) == (method in STEP_METHODS)
-
-
-def test_the_program_offers_the_methods_there_are() -> None:
-    assert tuple(calibrate.METHODS) == METHODS
+    assert ("WARNING" in capsys.readouterr().out) == (CALIBRATORS[method].fewest_rows > 0)
 
 
 @pytest.mark.parametrize("extra", [["--objective", "f7"], ["--prior", "1.5"], ["--prior-from", "nowhere.parquet"]])

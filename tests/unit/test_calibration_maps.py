@@ -13,9 +13,12 @@ from sklearn.linear_model import LogisticRegression
 
 from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibration.fit import fit_calibration
-from proofreel.eval.calibration.methods import HIGH, LOW, fit_map, smoothed_targets
-from proofreel.models.decision.calibration import STEP_METHODS, Calibration, sigmoid
-from proofreel.models.decision.calibration_maps import METHODS, Beta, beta_features, log_odds, parameters_of
+from proofreel.models.decision.calibration import Calibration
+from proofreel.models.decision.calibrator import log_odds, sigmoid
+from proofreel.models.decision.calibrators import CALIBRATORS
+from proofreel.models.decision.parametric import HIGH, LOW, Beta, beta_features, smoothed_targets
+
+STEPS = [name for name, calibrator in CALIBRATORS.items() if calibrator.fewest_rows]
 
 # What holds for every map --------------------------------------------------------------------------------------------
 
@@ -32,18 +35,18 @@ EDGE_CASES = {
 
 
 @pytest.mark.parametrize("case", EDGE_CASES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CALIBRATORS)
 def test_every_map_keeps_the_order_and_stays_finite(method, case: str) -> None:
     fitted = fit(method, *EDGE_CASES[case])
     margins = np.sort(GRID)
-    logits = fitted.logits(margins)
+    logits = fitted.apply(margins)
     assert np.isfinite(logits).all()
     assert (np.diff(logits) >= 0).all()
-    np.testing.assert_array_equal(np.isnan(fitted.logits([math.nan, 0.0])), [True, False])
+    np.testing.assert_array_equal(np.isnan(fitted.apply([math.nan, 0.0])), [True, False])
 
 
 @pytest.mark.parametrize("case", EDGE_CASES)
-@pytest.mark.parametrize("method", STEP_METHODS)
+@pytest.mark.parametrize("method", STEPS)
 def test_no_frequency_becomes_a_certainty(method, case: str) -> None:
     p = p_of(fit(method, *EDGE_CASES[case]), GRID)
     n = len(EDGE_CASES[case][0])
@@ -55,7 +58,7 @@ def test_no_frequency_becomes_a_certainty(method, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", EDGE_CASES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CALIBRATORS)
 def test_every_calibration_survives_json_bit_for_bit(method, case: str) -> None:
     calibration = fit_calibration(*EDGE_CASES[case], method=method)
     again = Calibration.from_dict(json.loads(json.dumps(calibration.to_dict(), allow_nan=False)))
@@ -64,12 +67,12 @@ def test_every_calibration_survives_json_bit_for_bit(method, case: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3)])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CALIBRATORS)
 def test_every_map_gives_back_the_shape_of_its_margins(method, shape: tuple) -> None:
-    assert np.shape(fit(method, *EDGE_CASES["random"]).logits(np.zeros(shape))) == shape
+    assert np.shape(fit(method, *EDGE_CASES["random"]).apply(np.zeros(shape))) == shape
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CALIBRATORS)
 def test_a_weight_of_two_is_the_row_twice(method) -> None:
     margins, labels = drawn(2, 80, decimals=1)
     weights = np.random.default_rng(3).integers(1, 4, 80)
@@ -77,7 +80,7 @@ def test_a_weight_of_two_is_the_row_twice(method) -> None:
     assert_allclose(p_of(fit(method, margins, labels, weights), GRID), p_of(repeated, GRID), atol=1e-6)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CALIBRATORS)
 def test_the_order_of_rows_does_not_matter(method) -> None:
     margins, labels = drawn(4, 100, decimals=1)
     order = np.random.default_rng(5).permutation(100)
@@ -86,14 +89,14 @@ def test_the_order_of_rows_does_not_matter(method) -> None:
     )
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("none", "temperature")])
+@pytest.mark.parametrize("method", [m for m in CALIBRATORS if m not in ("none", "temperature")])
 def test_every_map_comes_to_a_planted_truth(method) -> None:
     rng = np.random.default_rng(6)
     margins = rng.normal(0, 3, 20_000)
     labels = (rng.random(20_000) < sigmoid(0.4 * margins - 0.5)).astype(float)
     some = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])
     p = p_of(fit(method, margins, labels), some)
-    assert_allclose(p, sigmoid(0.4 * some - 0.5), atol=0.06 if method in STEP_METHODS else 0.015)
+    assert_allclose(p, sigmoid(0.4 * some - 0.5), atol=0.06 if method in STEPS else 0.015)
 
 
 # Beta ----------------------------------------------------------------------------------------------------------------
@@ -121,15 +124,15 @@ def test_beta_recovers_planted_parameters() -> None:
     rng = np.random.default_rng(8)
     margins = rng.normal(0, 2, 60_000)
     truth = Beta(0.4, 1.6, -0.3)
-    labels = (rng.random(60_000) < sigmoid(truth.logits(margins))).astype(float)
+    labels = (rng.random(60_000) < sigmoid(truth.apply(margins))).astype(float)
     fitted = fit("beta", margins, labels)
     assert_allclose([fitted.a, fitted.b, fitted.c], [0.4, 1.6, -0.3], atol=0.06)
 
 
 def test_beta_does_not_saturate() -> None:
     # On probabilities 1e4 and 40 are the same number, 1.0.
-    assert_allclose(Beta(2.0, 3.0, 0.5).logits([1e4, 40.0, -40.0, -1e4]), [3e4 + 0.5, 120.5, -79.5, -2e4 + 0.5])
-    assert_allclose(Beta(1.0, 1.0, 0.0).logits(GRID), GRID, atol=1e-14)
+    assert_allclose(Beta(2.0, 3.0, 0.5).apply([1e4, 40.0, -40.0, -1e4]), [3e4 + 0.5, 120.5, -79.5, -2e4 + 0.5])
+    assert_allclose(Beta(1.0, 1.0, 0.0).apply(GRID), GRID, atol=1e-14)
 
 
 def test_beta_never_slopes_down_where_the_data_do() -> None:
@@ -137,14 +140,14 @@ def test_beta_never_slopes_down_where_the_data_do() -> None:
     rng = np.random.default_rng(9)
     margins = rng.normal(0, 3, 2_000)
     labels = (rng.random(2_000) < sigmoid(-np.abs(margins))).astype(float)
-    fitted, at_bound = fit_map("beta", margins, labels, np.ones(2_000))
+    fitted, at_bound = Beta.fit(margins, labels, np.ones(2_000))
     assert isinstance(fitted, Beta)
     assert fitted.b == pytest.approx(LOW, rel=1e-6)
     assert not at_bound
     alone = beta_features(margins)[0][:, None]  # Kull et al. drop the side that slopes down and fit again
     reference = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(alone, labels)
     assert_allclose(fitted.a, reference.coef_[0, 0], rtol=0.01)
-    assert fit_map("beta", margins, (margins < 0).astype(float), np.ones(2_000))[1]
+    assert Beta.fit(margins, (margins < 0).astype(float), np.ones(2_000))[1]
 
 
 def test_beta_extends_a_side_without_rows_by_the_slope_of_the_other() -> None:
@@ -198,8 +201,8 @@ def test_a_map_that_is_none_is_refused(method, change: dict, says: str) -> None:
 
 
 def test_parameters_are_plain_numbers() -> None:
-    for method in METHODS[3:]:
-        for value in parameters_of(fit(method, *EDGE_CASES["ties"])).values():
+    for method in list(CALIBRATORS)[3:]:
+        for value in fit(method, *EDGE_CASES["ties"]).to_dict().values():
             assert all(type(v) is float for v in (value if isinstance(value, list) else [value]))
 
 

@@ -12,7 +12,8 @@ from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment, evide
 from proofreel.eval.reports.examples import make_clips, pick_clips
 from proofreel.eval.reports.table_rows import Scored, apply_decision
 from proofreel.eval.scoring.predictions import Prediction
-from proofreel.models.decision.calibration import IDENTITY, sigmoid
+from proofreel.models.decision.calibration import IDENTITY
+from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import Decision, OperatingPoint
 
 DECISION = Decision(IDENTITY, (OperatingPoint("f1", "f1", 0.5, 1.0, tp=1, fp=0, tn=1, fn=0, positive_rate=0.5),), "f1")

@@ -15,11 +15,11 @@ from sklearn.metrics import log_loss
 
 from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibration import fit as calibrating
-from proofreel.eval.calibration.estimator import Calibrator
+from proofreel.eval.calibration.estimator import CalibrationEstimator
 from proofreel.eval.calibration.fit import PerGroup
 from proofreel.eval.calibration.selection import choose_method, clustered_se
-from proofreel.models.decision.calibration import STEP_METHODS, sigmoid
-from proofreel.models.decision.calibration_maps import METHODS
+from proofreel.models.decision.calibrator import sigmoid
+from proofreel.models.decision.calibrators import CALIBRATORS
 
 
 def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +32,7 @@ def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tup
 # Choosing ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CALIBRATORS)
 def test_cross_fitted_log_odds_come_from_maps_that_never_saw_the_group(method) -> None:
     margins, labels = _drawn(8, 200, 0.5)
     groups = np.repeat(np.arange(50), 4)
@@ -63,7 +63,7 @@ def test_the_simplest_method_within_one_standard_error_of_the_best_is_chosen(see
     margins, labels = _drawn(seed, 1_200, 0.9)
     groups = np.repeat(np.arange(240), 5)
     choice = choose_method(margins, labels, groups)
-    assert [c.method for c in choice.candidates] == list(METHODS)
+    assert [c.method for c in choice.candidates] == list(CALIBRATORS)
     best = min(choice.candidates, key=lambda c: c.nll)
     near = [c.method for c in choice.candidates if c.nll <= best.nll + c.se]
     assert choice.method == near[0]
@@ -78,8 +78,8 @@ def test_a_richer_method_that_is_no_clearer_is_not_chosen() -> None:
     chosen, best = [], []
     for seed in range(4):
         choice = choose_method(*_drawn(seed, 1_200, 0.9), np.arange(1_200) // 5)
-        chosen.append(METHODS.index(choice.method))
-        best.append(METHODS.index(min(choice.candidates, key=lambda c: c.nll).method))
+        chosen.append(tuple(CALIBRATORS).index(choice.method))
+        best.append(tuple(CALIBRATORS).index(min(choice.candidates, key=lambda c: c.nll).method))
     assert chosen != best
     assert all(c <= b for c, b in zip(chosen, best, strict=True))
 
@@ -89,7 +89,7 @@ def test_a_curved_truth_is_given_a_map_that_bends() -> None:
     margins = rng.normal(0, 3, 4_000)
     labels = (rng.random(4_000) < 0.05 + 0.9 / (1 + np.exp(-8 * (margins - 1)))).astype(float)  # never sure
     chosen = calibrating.fit_calibration(margins, labels, "auto")
-    assert chosen.method in METHODS[4:]
+    assert chosen.method in tuple(CALIBRATORS)[4:]
     assert chosen.fitted_on["choice"]["chosen"] == chosen.method
     assert_allclose(chosen.predict([-5.0, 5.0]), [0.05, 0.95], atol=0.03)
 
@@ -97,7 +97,7 @@ def test_a_curved_truth_is_given_a_map_that_bends() -> None:
 def test_methods_that_follow_every_step_need_a_thousand_rows_to_be_candidates() -> None:
     margins, labels = _drawn(12, 999)
     notes = {c.method: c.note for c in choose_method(margins, labels, np.arange(999)).candidates}
-    assert {m for m, note in notes.items() if note} == set(STEP_METHODS)
+    assert {m for m, note in notes.items() if note} == {m for m, c in CALIBRATORS.items() if c.fewest_rows}
     margins, labels = _drawn(12, 1_000)
     assert not any(c.note for c in choose_method(margins, labels, np.arange(1_000)).candidates)
 
@@ -119,7 +119,7 @@ def test_the_clustered_standard_error_is_that_of_group_sums() -> None:
 @pytest.mark.parametrize("method", ["platt", "isotonic", "auto"])
 def test_the_estimator_is_the_calibration_in_scikit_learns_form(method) -> None:
     margins, labels = _drawn(15, 300, 0.5)
-    estimator: Any = clone(Calibrator(method))
+    estimator: Any = clone(CalibrationEstimator(method))
     estimator.fit(margins, labels, groups=np.arange(300) // 3)
     calibration = calibrating.fit_calibration(margins, labels, method, np.arange(300) // 3)
     assert estimator.calibration_ == calibration
@@ -135,7 +135,7 @@ def test_the_estimator_is_the_calibration_in_scikit_learns_form(method) -> None:
 
 def test_an_unfitted_estimator_says_so() -> None:
     with pytest.raises(NotFittedError):
-        Calibrator().predict_proba([0.0])
+        CalibrationEstimator().predict_proba([0.0])
 
 
 @pytest.mark.parametrize("method", ["sigmoid", "isotonic", "temperature"])
@@ -145,7 +145,7 @@ def test_the_estimator_agrees_with_scikit_learns_calibrated_classifier(method: A
     labels = (rng.random(600) < sigmoid(x @ [1.0, 2.0, 0.0])).astype(int)
     model = LogisticRegression(C=100).fit(x[:100], labels[:100])
     reference = CalibratedClassifierCV(FrozenEstimator(model), method=method).fit(x[100:], labels[100:])
-    ours = Calibrator("platt" if method == "sigmoid" else method)
+    ours = CalibrationEstimator("platt" if method == "sigmoid" else method)
     ours.fit(model.decision_function(x[100:]), labels[100:])
     # At the rows of the fit: between them clipped levels are joined by other lines.
     p = ours.predict_proba(model.decision_function(x[100:]))

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibration import fit as calibrating
 from proofreel.eval.calibration.fit import PerGroup
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
 
 
 def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

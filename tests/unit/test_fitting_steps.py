@@ -10,9 +10,8 @@ from netcal.binning import IsotonicRegression as NetcalIsotonic
 from numpy.testing import assert_allclose
 from sklearn.isotonic import IsotonicRegression
 
-from proofreel.eval.calibration.methods import fit_histogram
-from proofreel.models.decision.calibration import sigmoid
-from proofreel.models.decision.calibration_maps import Bins, Knots, VennAbers
+from proofreel.models.decision.calibrator import sigmoid
+from proofreel.models.decision.steps import Histogram, Knots, VennAbers
 
 # Isotonic ------------------------------------------------------------------------------------------------------------
 
@@ -77,27 +76,27 @@ def test_centred_isotonic_meets_the_levels_of_isotonic_and_parts_what_that_ties(
 
 def test_bins_by_hand_with_ties_and_exact_edges() -> None:
     # Two bins of eight rows; the three rows at 2 straddle the middle and stay together, in the bin of their middle row.
-    fitted = fit_histogram(np.array([0.0, 1, 1, 2, 2, 2, 5, 6]), np.array([0, 0, 1, 0, 1, 1, 1, 1.0]), np.ones(8), 2)
-    assert fitted == Bins(edges=(1.5,), p=((1 + 1) / (3 + 2), (4 + 1) / (5 + 2)))
+    fitted = Histogram.fit(np.array([0.0, 1, 1, 2, 2, 2, 5, 6]), np.array([0, 0, 1, 0, 1, 1, 1, 1.0]), np.ones(8), 2)[0]
+    assert fitted == Histogram(edges=(1.5,), p=((1 + 1) / (3 + 2), (4 + 1) / (5 + 2)))
     assert_allclose(p_of(fitted, [1.4999, 1.5, -9, 9]), [2 / 5, 5 / 7, 2 / 5, 5 / 7])
 
 
 def test_bins_that_would_reverse_the_ranking_are_pooled() -> None:
-    fitted = fit_histogram(np.arange(12.0), np.array([0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1.0]), np.ones(12), 4)
+    fitted = Histogram.fit(np.arange(12.0), np.array([0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1.0]), np.ones(12), 4)[0]
     assert_allclose(fitted.p, [1 / 5, 1 / 2, 4 / 5])
     assert_allclose(fitted.edges, [2.5, 8.5])
 
 
 def test_neighbouring_floats_are_still_parted() -> None:
     low, high = 1.0, math.nextafter(1.0, 2)
-    fitted = fit_histogram(np.array([low, low, high, high]), np.array([0, 0, 1, 1.0]), np.ones(4), 2)
+    fitted = Histogram.fit(np.array([low, low, high, high]), np.array([0, 0, 1, 1.0]), np.ones(4), 2)[0]
     assert fitted.edges == (high,)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_bins_are_of_equal_mass_and_agree_with_netcal_but_for_laplace(seed: int) -> None:
     margins, labels = drawn(seed, 2_000)
-    fitted = fit_histogram(margins, labels, np.ones(2_000), 5)
+    fitted = Histogram.fit(margins, labels, np.ones(2_000), 5)[0]
     assert len(fitted.p) == 5
     count = np.histogram(margins, [-np.inf, *fitted.edges, np.inf])[0]
     np.testing.assert_array_equal(count, 400)

@@ -40,7 +40,8 @@ from proofreel.eval.reports.tables import (
 from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of, margins_of
 from proofreel.eval.uncertainty.bootstrap import resample
 from proofreel.eval.uncertainty.metric_draws import ap_draws, aurc_draws
-from proofreel.models.decision.calibration import IDENTITY, sigmoid
+from proofreel.models.decision.calibration import IDENTITY
+from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import Decision, OperatingPoint
 
 HALF = Decision(IDENTITY, (OperatingPoint("half", "f1", 0.5, 1.0, tp=1, fp=0, tn=1, fn=0, positive_rate=0.5),), "half")

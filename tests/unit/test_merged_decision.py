@@ -11,7 +11,7 @@ from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibration.fit import PerGroup, fit_decision
 from proofreel.eval.publishing.exporting import compare, refit
 from proofreel.eval.scoring.predictions import Prediction
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
 
 
 def rows_of(margins, seed=0, **changes) -> list[Prediction]:

@@ -15,7 +15,7 @@ from proofreel.core.errors import RowError
 from proofreel.eval.metrics import ranking
 from proofreel.eval.metrics.decisions import DECISION_METRICS
 from proofreel.eval.uncertainty.bootstrap import clustered_interval
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
 
 NAN = math.nan
 

@@ -14,8 +14,9 @@ from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibration.fit import fit_calibration
 from proofreel.eval.decisions.prevalence import estimate_prior, shift_prior
 from proofreel.eval.metrics.calibration_error import ece_event
-from proofreel.models.decision.calibration import IDENTITY, Calibration, prior_offset, sigmoid
-from proofreel.models.decision.calibration_maps import METHODS
+from proofreel.models.decision.calibration import IDENTITY, Calibration, prior_offset
+from proofreel.models.decision.calibrator import sigmoid
+from proofreel.models.decision.calibrators import CALIBRATORS
 
 
 def _drawn(seed: int, n: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
@@ -25,7 +26,7 @@ def _drawn(seed: int, n: int, rate: float) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(2 * labels - 1, 1.0), labels
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if m not in ("none", "temperature")])
+@pytest.mark.parametrize("method", [m for m in CALIBRATORS if m not in ("none", "temperature")])
 def test_a_planted_shift_is_corrected_whatever_the_map(method) -> None:
     calibration = fit_calibration(*_drawn(0, 20_000, 0.5), method=method)
     margins, labels = _drawn(1, 20_000, 0.1)
@@ -63,7 +64,7 @@ def test_a_prior_travels_with_the_calibration() -> None:
     calibration = fit_calibration(*_drawn(3, 200, 0.4), method="platt").with_prior(0.15)
     again = Calibration.from_dict(json.loads(json.dumps(calibration.to_dict())))
     assert again == calibration
-    assert again.logits(0.0) == calibration.map.logits(0.0) + prior_offset(0.4, 0.15)
+    assert again.logits(0.0) == calibration.map.apply(0.0) + prior_offset(0.4, 0.15)
     assert "from positive rate 0.4 to 0.15" in again.describe()
 
 

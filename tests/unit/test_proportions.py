@@ -19,7 +19,7 @@ from proofreel.eval.decisions.prevalence import (
     soft_proportion,
 )
 from proofreel.eval.decisions.thresholds import fit_points
-from proofreel.models.decision.calibration import sigmoid
+from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.stored import StoredInterval
 from proofreel.models.decision.thresholds import OperatingPoint
 

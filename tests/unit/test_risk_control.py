@@ -23,7 +23,8 @@ from proofreel.eval.decisions.risk_control import (
     hoeffding_bentkus,
 )
 from proofreel.eval.metrics import ranking
-from proofreel.models.decision.calibration import Calibration, sigmoid
+from proofreel.models.decision.calibration import Calibration
+from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import OperatingPoint
 
 AT_MOST = {"false_support_rate": 0.15, "miss_rate": 0.2, "false_discovery_rate": 0.25, "error_rate": 0.4}

@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose
 from proofreel.core.errors import CalibrationError, ProofreelError
 from proofreel.eval.decisions.thresholds import ALL_NEGATIVE, Goal, fit_points, fit_threshold, goal_of, objective_value
 from proofreel.eval.metrics import ranking
-from proofreel.models.decision.thresholds import OBJECTIVES, OperatingPoint
+from proofreel.models.decision.thresholds import SIMPLE_CRITERIA, OperatingPoint
 
-GOALS = [*OBJECTIVES, "cost:1:1", "cost:5:1", "cost:1:7", "precision_at:0.5", "recall_at:0.9", "recall_at:1"]
+GOALS = [*SIMPLE_CRITERIA, "cost:1:1", "cost:5:1", "cost:1:7", "precision_at:0.5", "recall_at:0.9", "recall_at:1"]
 
 
 def _drawn(seed: int, n: int = 30, decimals: int = 8) -> tuple[np.ndarray, np.ndarray]:
