@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from proofreel.data_prep.exports import ClaimFile
 
 SHOWN = 20  # bad rows and failures that are printed; all are in files
-FORMATS = ["pairs", "rows", "chat", "murgat", "mirage"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,6 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from proofreel.data_prep.exports import claim_formats
+
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="proofreel score", description=__doc__, formatter_class=form)
     parser.add_argument("directory", help="verifier or cascade directory, or hub id")
@@ -63,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--media", type=Path, help="folder that relative paths of videos and images start from")
     parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
-    parser.add_argument("--format", choices=FORMATS, help="of the claims; default: told by the first record")
+    parser.add_argument("--format", choices=claim_formats(), help="of the claims; default: told by the first record")
     parser.add_argument("--transcripts", type=Path, help="folder or JSON of transcripts, for MuRGAt's audio citations")
     parser.add_argument("--jointly", action="store_true", help="MiRAGE: all cited videos of a sentence as one evidence")
     parser.add_argument("--strict", action="store_true", help="stop before scoring if any row is bad")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...core import SPLITS, Evidence, Image, Pair, RowError, VideoSegment, evidence_key, media_path, sha256_of
-from ..importers import Record, Rejected, read_json_records
+from ..importers import JSON_COLUMNS, Rejected, pair_from, pairs_suffix, read_pair_records
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
-_JSON_COLUMNS = ("evidence", "meta")
 _NUMBER_COLUMNS = ("soft_label", "weight", "teacher_margin")
 
 
@@ -40,11 +39,11 @@ def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> None:
     """
     path = Path(path)
     rows = [_storable(pair, path) for pair in pairs]
-    if _suffix(path) == ".jsonl":
+    if pairs_suffix(path) == ".jsonl":
         path.write_text("".join(_json(row) + "\n" for row in rows), encoding="utf-8", newline="\n")
         return
     for row in rows:
-        row.update({name: _json(row[name]) for name in _JSON_COLUMNS})
+        row.update({name: _json(row[name]) for name in JSON_COLUMNS})
     try:
         table = pa.Table.from_pylist(rows, schema=_schema())
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -66,53 +65,6 @@ def read_pairs(path: str | Path) -> list[Pair]:
             raise RowError(str(item))
         pairs.append(pair_from(item))
     return pairs
-
-
-def read_pair_records(path: str | Path) -> Iterator[Record | Rejected]:
-    """The stored objects of a file of pairs, one by one; what cannot be read is a `Rejected`."""
-    path = Path(path)
-    if not path.is_file():
-        raise RowError(f"{path}: no such file, got nothing to read; check the path")
-    return _parquet_records(path) if _suffix(path) == ".parquet" else read_json_records(path)
-
-
-def pair_from(record: Record) -> Pair:
-    """The pair a stored object describes; `RowError` with file and line if it describes none."""
-    where = f"{record.file}:{record.line}"
-    if not isinstance(record.value, Mapping):
-        raise RowError(f"{where}: a row must be an object, got {record.value!r}; write {{'id': ...}}")
-    for key, kind in (("id", str), ("claim", str), ("evidence", list)):
-        if key in record.value and not isinstance(record.value[key], kind):
-            raise RowError(f"{where}: {key} must be a {kind.__name__}, got {record.value[key]!r}; every pair has {key}")
-    return Pair.from_dict({key: value for key, value in record.value.items() if value is not None}, where)
-
-
-def _parquet_records(path: Path) -> Iterator[Record | Rejected]:
-    try:
-        file = pq.ParquetFile(path)
-        number = 0
-        for batch in file.iter_batches():
-            for row in batch.to_pylist():
-                number += 1
-                yield _decoded(str(path), number, row)
-    except (pa.ArrowException, OSError) as error:
-        message = f"the file is not readable Parquet, got {error}; copy it again or rebuild it"
-        yield Rejected(str(path), None, None, "not readable Parquet", message)
-
-
-def _decoded(file: str, number: int, row: dict[str, Any]) -> Record | Rejected:
-    for name in _JSON_COLUMNS:
-        if isinstance(row.get(name), str):
-            try:
-                row[name] = json.loads(row[name])
-            except json.JSONDecodeError as error:
-                message = f"{name} is not JSON, got {row[name][:40]!r} ({error}); store it with write_pairs"
-                return Rejected(file, number, str(row.get("id")), f"{name} is not JSON", message)
-    if isinstance(row.get("evidence"), list):  # nested columns of other writers fill absent keys with null
-        row["evidence"] = [
-            {k: v for k, v in e.items() if v is not None} if isinstance(e, dict) else e for e in row["evidence"]
-        ]
-    return Record(file, number, row)
 
 
 def read_manifest(dataset_dir: str | Path, any_version: bool = False) -> dict[str, Any]:
@@ -227,9 +179,3 @@ def _storable(pair: Pair, path: Path) -> dict[str, Any]:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _suffix(path: Path) -> str:
-    if path.suffix not in (".parquet", ".jsonl"):
-        raise RowError(f"{path}: pairs are stored as .parquet or .jsonl, got {path.suffix!r}; rename the file")
-    return path.suffix

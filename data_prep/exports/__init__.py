@@ -1,12 +1,13 @@
 """Rows for other trainers, and files of claims as people hold them."""
 
-from .claim_files import ClaimFile, format_of, read_claims
+from .claim_files import ClaimFile, claim_formats, format_of, read_claims
 from .rows import FORMATS, dataset_info
 from .write import export_split
 
 __all__ = [
     "FORMATS",
     "ClaimFile",
+    "claim_formats",
     "dataset_info",
     "export_split",
     "format_of",

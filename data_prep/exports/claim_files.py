@@ -11,33 +11,28 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from ...core import ConfigError, Pair, Prompt, RowError, problems_of
-from ..dataset import pair_from, read_pair_records
 from ..importers import (
+    IMPORTERS,
     SUFFIXES,
+    Importer,
     Record,
     Rejected,
     Row,
     kind_of,
-    mirage_predictions,
     missing_columns,
-    murgat,
     read_json_members,
     read_json_records,
     reject,
-    table,
     tables,
 )
 from .chat import is_chat_row, pair_of_chat
-
-Format = Literal["pairs", "rows", "chat", "murgat", "mirage"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 
 # Columns of plain rows: the field of a pair, and the names it may have, the first of them ours.
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -75,13 +70,13 @@ class ClaimFile:
 
     pairs: tuple[Pair, ...]
     rejected: tuple[Rejected, ...]
-    format: Format
+    format: str
     unused: tuple[str, ...] = ()
 
 
 def read_claims(
     path: str | Path,
-    format: Format | None = None,
+    format: str | None = None,
     *,
     transcripts: str | Path | None = None,
     jointly: bool = False,
@@ -92,7 +87,7 @@ def read_claims(
     Args:
         path: `.jsonl`, `.json`, `.csv`, `.parquet` or `.arrow`, or a folder of tables.
         format: None tells it by the first record.
-        transcripts: what MuRGAt's audio citations need: a folder or a JSON file (`murgat.Options`).
+        transcripts: what MuRGAt's audio citations need: a folder or a JSON file.
         jointly: all videos that a MiRAGE sentence cites as one evidence, instead of one pair per video.
         prompts: of chat rows; the usual one is tried after them.
 
@@ -106,23 +101,37 @@ def read_claims(
     unused: tuple[str, ...] = ()
     if format == "rows":
         options, unused = _columns(path)
-        items: Iterator[Row | Rejected] = _numbered(table.read(path, options), bool(options.id))
+        items: Iterator[Row | Rejected] = _numbered(IMPORTERS["table"].read(path, options), bool(options.id))
+    elif format == "chat":
+        items = _chats(path, (*prompts, Prompt()))
+    elif importer := _claim_importers().get(format):
+        given = {"transcripts": "" if transcripts is None else str(Path(transcripts).absolute()), "jointly": jointly}
+        items = importer.read(path, _options(importer, given))
     else:
-        said = "" if transcripts is None else str(Path(transcripts).absolute())
-        readers: dict[Format, Callable[[], Iterator[Row | Rejected]]] = {
-            "pairs": lambda: _pairs(path),
-            "chat": lambda: _chats(path, (*prompts, Prompt())),
-            "murgat": lambda: murgat.read(path, murgat.Options(transcripts=said)),
-            "mirage": lambda: mirage_predictions.read(path, mirage_predictions.Options(jointly=jointly)),
-        }
-        if format not in readers:
-            raise ConfigError(f"format: is unknown, got {format!r}; use one of {list(FORMATS)}")
-        items = readers[format]()
+        raise ConfigError(f"format: is unknown, got {format!r}; use one of {claim_formats()}")
     found, rejected = _checked(items)
     return ClaimFile(tuple(found), tuple(rejected), format, unused)
 
 
-def format_of(path: Path) -> Format:
+def claim_formats() -> list[str]:
+    """The formats that files of claims may have."""
+    return ["rows", "chat", *_claim_importers()]
+
+
+def _claim_importers() -> dict[str, Importer]:
+    """The importers whose files can be scored, by the names that they have here."""
+    return {importer.claims.name: importer for importer in IMPORTERS.values() if importer.claims is not None}
+
+
+def _options(importer: Importer, given: dict[str, Any]) -> Any:
+    """The importer's options: those of `given` that it has, defaults elsewhere."""
+    if importer.options is None:
+        return None
+    fields = {field.name for field in dataclasses.fields(importer.options)}
+    return importer.options(**{name: value for name, value in given.items() if name in fields})
+
+
+def format_of(path: Path) -> str:
     """The format of a file; `RowError` where nothing in it tells."""
     if path.is_dir() or path.suffix in (".csv", ".parquet", ".arrow"):
         names = {name for t in tables(path) if not isinstance(t, Rejected) for name in missing_columns(t, ["\0"])[1]}
@@ -139,22 +148,21 @@ def format_of(path: Path) -> Format:
             return found
     if not start:
         return "rows"
-    raise RowError(f"{path}: its format cannot be told, got {start[:60]!r}; name it: one of {list(FORMATS)}")
+    raise RowError(f"{path}: its format cannot be told, got {start[:60]!r}; name it: one of {claim_formats()}")
 
 
-def _format_of_record(value: Any, is_member: bool) -> Format | None:
+def _format_of_record(value: Any, is_member: bool) -> str | None:
     if not isinstance(value, dict):
         return None
-    if is_member:
-        return "mirage" if {"sentences", "claims", "citations"} & set(value) else None
-    if is_chat_row(value):
+    if not is_member and is_chat_row(value):
         return "chat"
-    if "claim" in value:
-        return "pairs" if isinstance(value.get("evidence"), list) else "rows"
-    return "murgat" if "video" in value else None
+    for name, importer in _claim_importers().items():
+        if importer.claims is not None and importer.claims.recognises(value, is_member):
+            return name
+    return "rows" if "claim" in value and not is_member else None
 
 
-def _columns(path: Path) -> tuple[table.Options, tuple[str, ...]]:
+def _columns(path: Path) -> tuple[Any, tuple[str, ...]]:
     """Which columns of a table mean what, and those that mean nothing."""
     known: set[str] = set()
     for each in tables(path):
@@ -169,7 +177,7 @@ def _columns(path: Path) -> tuple[table.Options, tuple[str, ...]]:
     if not known:
         options["passage"] = "text"
     unused = sorted(name for name in known if name not in used.values() and "." not in name)
-    return table.Options(**options), tuple(unused)  # type: ignore[arg-type]
+    return _options(IMPORTERS["table"], options), tuple(unused)
 
 
 def _numbered(items: Iterator[Row | Rejected], have_ids: bool) -> Iterator[Row | Rejected]:
@@ -183,20 +191,6 @@ def _numbered(items: Iterator[Row | Rejected], have_ids: bool) -> Iterator[Row |
             yield dataclasses.replace(item, pair=dataclasses.replace(item.pair, id=name))
         else:
             yield item
-
-
-def _pairs(path: Path) -> Iterator[Row | Rejected]:
-    for item in read_pair_records(path):
-        if isinstance(item, Rejected):
-            yield item
-            continue
-        try:
-            pair = pair_from(item)
-            yield Row(pair, item.file, item.line, pair.id)
-        except RowError as error:
-            name = item.value.get("id") if isinstance(item.value, dict) else None
-            message = str(error).removeprefix(f"{item.file}:{item.line}: ")
-            yield reject(item, message, id=name if isinstance(name, str) else None)
 
 
 def _chats(path: Path, prompts: Sequence[Prompt]) -> Iterator[Row | Rejected]:

@@ -1,30 +1,36 @@
-"""Importers: one module per annotation format, each `read(path, ...)` -> rows and rejections, in file order."""
+"""Importers: one file per annotation format, each an `Importer`; `IMPORTERS` lists them.
 
-from .base import Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
-from .facts import conceptual_claim, contextual_claim, read_facts
-from .mirage_grounding import merge_judgments, read_judgments
-from .mirage_judgments import merge_annotators
+Beside them: what they share (records, statements of questions and answers, transcripts, tables of any columns).
+"""
+
+from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
+from .facts import conceptual_claim, contextual_claim
+from .pairs import JSON_COLUMNS, pair_from, pairs_suffix, read_pair_records
 from .qa_statements import statement
+from .registry import IMPORTERS, formats_table
 from .tabular_files import SUFFIXES, missing_columns, tables
 from .transcripts import Cue, read_cues, transcript_of
 
 __all__ = [
+    "IMPORTERS",
+    "JSON_COLUMNS",
     "SUFFIXES",
     "Cue",
+    "Importer",
     "Record",
     "Rejected",
     "Row",
     "conceptual_claim",
     "contextual_claim",
+    "formats_table",
     "kind_of",
-    "merge_annotators",
-    "merge_judgments",
     "missing_columns",
+    "pair_from",
+    "pairs_suffix",
     "read_cues",
-    "read_facts",
     "read_json_members",
     "read_json_records",
-    "read_judgments",
+    "read_pair_records",
     "reject",
     "statement",
     "tables",

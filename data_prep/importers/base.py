@@ -1,7 +1,7 @@
-"""Read annotation files record by record, each with the line it starts on, and note what cannot be read.
+"""What every importer stands on: the `Importer` protocol, records with their lines, rows and rejections.
 
-A JSON list, JSON lines and CSV all come out as `Record`s; whatever is damaged comes out as a `Rejected`, so that one
-bad line never hides the others. Used by the importers.
+A JSON list, JSON lines and CSV are all read as `Record`s; whatever is damaged becomes a `Rejected`, so that one bad
+line never hides the others.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core import Pair
+from ...core import ConfigError, Pair, from_mapping
 
 _WHITESPACE = " \t\r\n"
 _STOP = "the records after it were not read"
@@ -63,6 +63,59 @@ class Rejected:
     def __str__(self) -> str:
         place = self.file if self.line is None else f"{self.file}:{self.line}"
         return f"{place}: {f'{self.id}: ' if self.id else ''}{self.reason}"
+
+
+@dataclass(frozen=True)
+class ClaimFormat:
+    """How `proofreel score` reads files of an importer's format.
+
+    Attributes:
+        name: what `--format` calls it.
+        recognises: whether a record is of this format; its second argument says that the record is a member of a JSON
+            object, not an item of a list.
+    """
+
+    name: str
+    recognises: Callable[[dict[str, Any], bool], bool]
+
+
+@dataclass(frozen=True)
+class Importer:
+    """An annotation format: its name, its options and how its files are read.
+
+    Attributes:
+        name: what `format:` of a source is in a build's YAML.
+        description: what the files hold, in one sentence; the table of formats in docs/formats.md shows it.
+        read: `read(path, options)` gives the rows and rejections of a file in file order. Where `writes_statements`,
+            it also takes `rewrite` and `fall_back`, see `qa_statements.statements`.
+        options: the dataclass of the keys under `options:`; None: the format has no options.
+        writes_statements: rows are statements made of questions and answers, which a language model can write.
+        merge: `merge(rows, options)` makes one row of repeated judgments over all files of a source, and rejections
+            of the others. None: every row stands for itself.
+        reads_folders: a path may name a folder.
+        claims: how `proofreel score` reads files of this format; None: it does not.
+    """
+
+    name: str
+    description: str
+    read: Callable[..., Iterator[Row | Rejected]]
+    options: type[Any] | None = None
+    writes_statements: bool = False
+    merge: Callable[[list[Row], Any], tuple[list[Row], list[Rejected]]] | None = None
+    reads_folders: bool = False
+    claims: ClaimFormat | None = None
+
+    def parse_options(self, values: Mapping[str, Any], where: str) -> Any:
+        """The options of a source, checked; None where the format has none.
+
+        Raises:
+            ConfigError: an unknown key or a wrong value.
+        """
+        if self.options is not None:
+            return from_mapping(self.options, dict(values), where=where)
+        if values:
+            raise ConfigError(f"{where}: format has no options, got {sorted(values)} for {self.name}; remove them")
+        return None
 
 
 def kind_of(message: str) -> str:

@@ -27,7 +27,7 @@ from ...core import (
     merged,
     without,
 )
-from .base import Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
+from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
 from .qa_statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, same_text, statements
 
 _TEXT_KEYS = ("video_uid", "question", "answer", "domain", "sub_category")
@@ -221,3 +221,12 @@ def _row(
 def _left_out(question: _Question, message: str, pairs: int) -> Rejected:
     record = question.record
     return Rejected(record.file, record.line, question.id, kind_of(message), message, pairs, blocking=False)
+
+
+IMPORTER = Importer(
+    name="cgbench",
+    description="CG-Bench questions about long videos, with the intervals that hold the answer.",
+    read=read,
+    options=Options,
+    writes_statements=True,
+)

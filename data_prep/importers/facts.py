@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core import SPLITS, Evidence, Label, Pair, Transcript, VideoSegment, is_seconds
-from .base import Record, Rejected, Row, read_json_records, reject
+from .base import Importer, Record, Rejected, Row, read_json_records, reject
 
 _TEXT_KEYS = ("id", "group", "caption", "caption_implicit")
 _ROLE_KEYS = ("conceptual", "negative_conceptual")
@@ -34,7 +34,7 @@ KEYS = (
 )
 
 
-def read_facts(path: Path) -> Iterator[Row | Rejected]:
+def read_facts(path: Path, options: None = None) -> Iterator[Row | Rejected]:
     """Every fact of an annotation file as a row, and every annotation that cannot be one as a rejection."""
     for record in read_json_records(path):
         if isinstance(record, Rejected):
@@ -166,3 +166,10 @@ def _is_fact(value: Any, *more_keys: str) -> bool:
 
 def _is_facts(value: Any, *more_keys: str) -> bool:
     return isinstance(value, list) and all(_is_fact(item, *more_keys) for item in value)
+
+
+IMPORTER = Importer(
+    name="facts",
+    description="Role-typed facts of annotated segments: DualFact's content in a neutral layout.",
+    read=read_facts,
+)

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...core import ConfigError, Pair, VideoSegment
-from .base import Record, Rejected, Row, kind_of, read_json_members, reject
+from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, reject
 from .mirage_grounding import CHANNELS, modality_of, video_name
 
 _VIDEO_META = ("language", "video_type", "relevance")
@@ -240,3 +240,11 @@ def _is_texts(value: Any) -> bool:
 
 def _first(values: list[Any], good: Any) -> Any:
     return next(value for value in values if not good(value))
+
+
+IMPORTER = Importer(
+    name="mirage",
+    description="WikiVideo claims with their supporting videos, normalised JSON.",
+    read=read,
+    options=Options,
+)

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...core import Modality, Pair, VideoSegment
-from .base import Record, Rejected, Row, kind_of, read_csv_records, reject
+from .base import Importer, Record, Rejected, Row, kind_of, read_csv_records, reject
 
 CHANNELS: dict[str, Modality] = {"audio": "audio", "video": "visual", "ocr": "ocr"}
 _ANSWERS = (*CHANNELS, "neither")
@@ -24,7 +24,7 @@ COLUMNS = {"Input.id", "Input.payload", *(f"Answer.{name}" for name in _ANSWERS)
 _PAYLOAD_KEYS = {"Wiki_Title": str, "Claim_Sentence": str, "Extracted_Claims": list, "Video_Url": str}
 
 
-def read_judgments(path: Path) -> Iterator[Row | Rejected]:
+def read_judgments(path: Path, options: None = None) -> Iterator[Row | Rejected]:
     """Every single judgment of a file, repeats included: one row per (task, claim)."""
     for record in read_csv_records(path, COLUMNS):
         if isinstance(record, Rejected):
@@ -127,3 +127,11 @@ def _json_cell(record: Record, column: str, kind: type) -> Any:
     if not isinstance(value, kind):
         raise ValueError(f"{column} must be a JSON {kind.__name__}, got {value!r}; repair the cell")
     return value
+
+
+IMPORTER = Importer(
+    name="grounding",
+    description="MiRAGE grounding judgments: whether a video supports a claim, as CSV.",
+    read=read_judgments,
+    merge=lambda rows, _: merge_judgments(rows),
+)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ...core import ConfigError, Label, Pair, Passage
-from .base import Record, Rejected, Row, kind_of, read_json_members, reject
+from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, reject
 from .mirage import contexts_of, digest_of, group_of, kept_out, structure_problems
 
 _FILE = re.compile(r"metric_(?P<kind>prediction|reference)_(?P<system>.+)_annotator_(?P<annotator>\d+)(_DONE)?")
@@ -251,3 +251,12 @@ def _vote(name: str, same: Sequence[Row], mode: Mode) -> Row | Rejected:
 def _kept_out(same: Sequence[Row], message: str) -> Rejected:
     first = same[0]
     return Rejected(first.file, first.line, first.pair.id, kind_of(message), message, pairs=1, blocking=False)
+
+
+IMPORTER = Importer(
+    name="mirage_judgments",
+    description="Claims that three annotators judged against a text.",
+    read=read,
+    options=Options,
+    merge=lambda rows, options: merge_annotators(rows, options.annotators),
+)

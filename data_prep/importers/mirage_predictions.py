@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ...core import Pair, VideoSegment
-from .base import Record, Rejected, Row, read_json_members, reject
+from .base import ClaimFormat, Importer, Record, Rejected, Row, read_json_members, reject
 from .mirage import group_of, kept_out, video_file
 from .mirage_grounding import video_name
 
@@ -109,3 +109,12 @@ def _sentence_problem(sentence: Any, claims: Any, citations: Any) -> str | None:
     if nameless := [citation for citation in citations if not video_name(citation)]:
         return f"citation names no video, got {nameless[0]!r}; end it with a file name or id"
     return None
+
+
+IMPORTER = Importer(
+    name="mirage_predictions",
+    description="Claims of generated articles with the videos that their sentences cite, without labels.",
+    read=read,
+    options=Options,
+    claims=ClaimFormat("mirage", lambda value, is_member: is_member and bool(set(_KEYS) & set(value))),
+)

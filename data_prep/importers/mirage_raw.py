@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .base import Record, Rejected, Row, read_json_members, reject
+from .base import Importer, Record, Rejected, Row, read_json_members, reject
 from .mirage import check_channels, judged_row, kept_out, perceived, video_file, video_meta, videos_problem
 from .mirage_grounding import CHANNELS, merge_judgments, video_name
 
@@ -142,3 +142,11 @@ def _is_sentence(entry: Any) -> bool:
         and isinstance(entry[1], list)
         and all(isinstance(claim, str) for claim in entry[1])
     )
+
+
+IMPORTER = Importer(
+    name="mirage_raw",
+    description="WikiVideo claims with their supporting videos, raw JSON of ticks.",
+    read=read,
+    options=Options,
+)

@@ -38,7 +38,7 @@ from ...core import (
     parse_citation_list,
     parse_citations,
 )
-from .base import Record, Rejected, Row, kind_of, read_json_records, reject
+from .base import ClaimFormat, Importer, Record, Rejected, Row, kind_of, read_json_records, reject
 from .transcripts import Transcripts, transcript_of
 
 _LISTED = ("fact", "citations", "supported")
@@ -326,3 +326,12 @@ def _said(video: str, transcripts: Transcripts | None, start_s: float, end_s: fl
         return f"transcript is missing, got none for {video!r} in {transcripts.source}; add it"
     nothing = f"nothing is said in the cited span, got [{start_s:g}, {end_s:g}] of {video!r}; sound needs no transcript"
     return transcript_of(cues, start_s, end_s) or nothing
+
+
+IMPORTER = Importer(
+    name="murgat",
+    description="Atomic facts with the moments of a video that they cite, judged by people or generated.",
+    read=read,
+    options=Options,
+    claims=ClaimFormat("murgat", lambda value, is_member: not is_member and "video" in value and "claim" not in value),
+)

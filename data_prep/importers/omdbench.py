@@ -35,7 +35,7 @@ from ...core import (
     Transcript,
     VideoSegment,
 )
-from .base import Record, Rejected, Row, read_json_records, reject
+from .base import Importer, Record, Rejected, Row, read_json_records, reject
 from .qa_statements import option_number, plain_options, same_text, statement
 from .transcripts import Transcripts
 
@@ -329,3 +329,11 @@ def supported_option(question: Question, depicted: list[str]) -> str | None:
     if not votes or (len(votes) == 2 and votes[0][1] == votes[1][1]):
         return None
     return votes[0][0]
+
+
+IMPORTER = Importer(
+    name="omdbench",
+    description="OMD-Bench anchors in eight conditions of replaced video, audio and text.",
+    read=read,
+    options=Options,
+)

@@ -32,7 +32,7 @@ from ...core import (
     evidence_key,
     is_seconds,
 )
-from .base import Record, Rejected, Row, kind_of, reject
+from .base import Importer, Record, Rejected, Row, kind_of, reject
 from .tabular_files import Table, cell, missing_columns, tables
 
 SPLIT_COLUMN = "_split"  # what a saved data set calls the part a row is in
@@ -295,3 +295,12 @@ def _modality(evidence: tuple[Evidence, ...]) -> Modality:
     if len(kinds) > 1:
         return "mixed"
     return "audio" if kinds == {Transcript} else "text"
+
+
+IMPORTER = Importer(
+    name="table",
+    description="Any table, by a mapping of its columns.",
+    read=read,
+    options=Options,
+    reads_folders=True,
+)

@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ...core import ConfigError, Label, Pair, RowError, VideoSegment
-from .base import Record, Rejected, Row, kind_of, read_json_members, reject
+from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, reject
 from .qa_statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, statements
 
 TRACKS = ("Perception", "Comprehension", "Adaptation")
@@ -178,3 +178,12 @@ def _source(link: str) -> str:
     link = link.strip()
     ids = parse_qs(urlsplit(link).query).get("v")
     return ids[0].strip() if ids else link
+
+
+IMPORTER = Importer(
+    name="videommmu",
+    description="Video-MMMU questions about lecture videos.",
+    read=read,
+    options=Options,
+    writes_statements=True,
+)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core import Pair, RowError, Split, VideoSegment, is_seconds
-from .base import Record, Rejected, Row, read_json_members, reject
+from .base import Importer, Record, Rejected, Row, read_json_members, reject
 from .facts import contextual_claim
 
 SUBSETS: dict[str, Split] = {"training": "train", "validation": "test"}
@@ -100,3 +100,11 @@ def _segment(segment: Any, duration_s: float) -> tuple[float, float]:
 
 def _short(value: Any) -> str:
     return repr(sorted(value))[:80] if isinstance(value, dict) else repr(value)[:80]
+
+
+IMPORTER = Importer(
+    name="youcook2",
+    description="YouCook2 captions of segments of cooking videos.",
+    read=read,
+    options=Options,
+)

@@ -10,24 +10,9 @@ from typing import Any, Literal
 
 from ...core import SPLITS, ConfigError, Split, expanded
 from ..dataset import check_fractions
+from ..importers import IMPORTERS
 from ..language import LanguageModelConfig
 from ..negatives import AlteredEvidenceConfig, SwappedLabel
-
-Format = Literal[
-    "facts",
-    "grounding",
-    "mirage",
-    "mirage_raw",
-    "mirage_predictions",
-    "mirage_judgments",
-    "murgat",
-    "cgbench",
-    "omdbench",
-    "youcook2",
-    "videommmu",
-    "table",
-    "pairs",
-]
 
 
 @dataclass(frozen=True)
@@ -38,7 +23,7 @@ class SourceConfig:
     `model_or_template` uses the template where the model gives nothing usable.
     """
 
-    format: Format
+    format: str
     path: str | None = None
     paths: tuple[str, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
@@ -127,7 +112,8 @@ def resolved(config: BuildConfig) -> BuildConfig:
     """The config with environment variables put in and its values checked.
 
     Raises:
-        ConfigError: shares that do not sum to 1, a negative number, a missing file, an unset variable.
+        ConfigError: shares that do not sum to 1, a negative number, an unknown format, a missing file, an unset
+            variable.
     """
     check_fractions(fractions_of(config))
     _check_numbers(config)
@@ -135,11 +121,15 @@ def resolved(config: BuildConfig) -> BuildConfig:
         raise ConfigError("sources: the list is empty, got []; name at least one annotation file")
     sources = []
     for number, source in enumerate(config.sources):
+        if source.format not in IMPORTERS:
+            raise ConfigError(
+                f"sources[{number}].format: is not one of {list(IMPORTERS)}, got {source.format!r}; pick one"
+            )
         paths = [*([source.path] if source.path is not None else []), *source.paths]
         if not paths:
             raise ConfigError(f"sources[{number}]: no file is named, got no path; set path or paths")
         found = tuple(expanded(path, f"sources[{number}]") for path in paths)
-        exists = Path.exists if source.format == "table" else Path.is_file  # a saved `datasets` table is a folder
+        exists = Path.exists if IMPORTERS[source.format].reads_folders else Path.is_file
         if absent := [path for path in found if not exists(Path(path))]:
             raise ConfigError(f"sources[{number}]: no such annotation file, got {absent[0]}; check the path")
         sources.append(dataclasses.replace(source, path=None, paths=found))

@@ -11,28 +11,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...core import ConfigError, Evidence, Image, RowError, VideoSegment, from_mapping, sha256_of
-from ..dataset import pair_from, read_pair_records
-from ..importers import (
-    Record,
-    Rejected,
-    Row,
-    cgbench,
-    merge_annotators,
-    merge_judgments,
-    mirage,
-    mirage_judgments,
-    mirage_predictions,
-    mirage_raw,
-    murgat,
-    omdbench,
-    read_facts,
-    read_judgments,
-    reject,
-    table,
-    videommmu,
-    youcook2,
-)
+from ...core import ConfigError, Evidence, Image, VideoSegment, sha256_of
+from ..importers import IMPORTERS, Rejected, Row
 from ..language import LanguageModel, read_with_statements
 from .config import BuildConfig, SourceConfig
 from .spool import Spool
@@ -54,7 +34,7 @@ def import_sources(spool: Spool, config: BuildConfig, root: Path, model: Languag
     merged = 0
     for number, source in enumerate(config.sources):
         step = f"import/{number}"
-        if source.format in _MERGED:
+        if IMPORTERS[source.format].merge is not None:
             merged += _import_merged(spool, config, number, root)
             continue
         read = _reader(config, number, model)
@@ -155,7 +135,9 @@ def _import_merged(spool: Spool, config: BuildConfig, number: int, root: Path) -
             dataclasses.replace(row, pair=dataclasses.replace(row.pair, evidence=place(row.pair.evidence)))
             for row in good
         )
-    together, conflicts = _MERGED[source.format](rows, _options(source, number))
+    merge = IMPORTERS[source.format].merge
+    assert merge is not None, "only formats with a merge are read together"
+    together, conflicts = merge(rows, _options(source, number))
     spool.reject(conflicts)
     spool.add(together)
     merged = len(rows) - len(together) - sum(item.pairs or 0 for item in conflicts)
@@ -200,8 +182,8 @@ def check_options(config: BuildConfig) -> None:
     """Raise `ConfigError` unless every source's options are those of its format; touches no annotation file."""
     for number, source in enumerate(config.sources):
         _options(source, number)
-        if source.statements != "template" and source.format not in _WITH_STATEMENTS:
-            known = sorted(_WITH_STATEMENTS)
+        if source.statements != "template" and not IMPORTERS[source.format].writes_statements:
+            known = sorted(name for name, importer in IMPORTERS.items() if importer.writes_statements)
             raise ConfigError(f"sources[{number}].statements: format writes none, got {source.format}; one of {known}")
         if source.statements != "template" and config.language_model is None:
             raise ConfigError(
@@ -210,14 +192,7 @@ def check_options(config: BuildConfig) -> None:
 
 
 def _options(source: SourceConfig, number: int) -> Any:
-    where = f"sources[{number}].options"
-    if source.format in _WITH_OPTIONS:
-        return from_mapping(_WITH_OPTIONS[source.format].Options, dict(source.options), where=where)
-    if source.options:
-        raise ConfigError(
-            f"{where}: format has no options, got {sorted(source.options)} for {source.format}; remove them"
-        )
-    return None
+    return IMPORTERS[source.format].parse_options(source.options, f"sources[{number}].options")
 
 
 def _reader(
@@ -225,54 +200,9 @@ def _reader(
 ) -> Callable[[Path], Iterator[Row | Rejected]]:
     """What reads one annotation file of a source."""
     source = config.sources[number]
-    options = _options(source, number)
-    if options is None:
-        return _WITHOUT_OPTIONS[source.format]
-    read = _WITH_OPTIONS[source.format].read
+    read, options = IMPORTERS[source.format].read, _options(source, number)
     if source.statements == "template":
         return lambda path: read(path, options)
     assert model is not None, "check_options was not called"
     workers, fall_back = model.config.concurrency, source.statements == "model_or_template"
     return lambda path: read_with_statements(read, path, options, model, workers, fall_back)
-
-
-def _read_pair_rows(path: Path) -> Iterator[Row | Rejected]:
-    for item in read_pair_records(path):
-        if isinstance(item, Rejected):
-            yield item
-            continue
-        try:
-            pair = pair_from(item)
-            yield Row(pair, item.file, item.line, pair.id)
-        except RowError as error:
-            yield _not_a_pair(item, error)
-
-
-def _not_a_pair(item: Record, error: RowError) -> Rejected:
-    message = str(error).removeprefix(f"{item.file}:{item.line}: ")
-    name = item.value.get("id") if isinstance(item.value, dict) else None
-    return reject(item, message, id=name if isinstance(name, str) else None)
-
-
-_WITHOUT_OPTIONS: dict[str, Callable[[Path], Iterator[Row | Rejected]]] = {
-    "facts": read_facts,
-    "grounding": read_judgments,
-    "pairs": _read_pair_rows,
-}
-_WITH_OPTIONS: dict[str, Any] = {
-    "mirage": mirage,
-    "mirage_raw": mirage_raw,
-    "mirage_predictions": mirage_predictions,
-    "mirage_judgments": mirage_judgments,
-    "murgat": murgat,
-    "cgbench": cgbench,
-    "omdbench": omdbench,
-    "youcook2": youcook2,
-    "videommmu": videommmu,
-    "table": table,
-}
-_WITH_STATEMENTS = frozenset({"cgbench", "videommmu"})
-_MERGED: dict[str, Callable[[list[Row], Any], tuple[list[Row], list[Rejected]]]] = {
-    "grounding": lambda rows, _: merge_judgments(rows),
-    "mirage_judgments": lambda rows, options: merge_annotators(rows, options.annotators),
-}

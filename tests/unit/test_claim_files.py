@@ -14,7 +14,7 @@ from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset.shards import write_pairs
 from proofreel.data_prep.exports.chat import pair_of_chat
-from proofreel.data_prep.exports.claim_files import FORMATS, format_of, read_claims
+from proofreel.data_prep.exports.claim_files import claim_formats, format_of, read_claims
 from proofreel.data_prep.exports.rows import media_columns, text_columns
 
 VIDEO = VideoSegment("a.mp4")
@@ -275,7 +275,10 @@ def test_real_generations_are_read_to_the_last_row(shared_data):
         assert all(not dataclasses.asdict(p)["label"] for p in found.pairs)
 
 
-def test_the_formats_are_those_the_command_lists():
+def test_the_command_offers_every_format_of_claims(capsys):
     from proofreel import score
 
-    assert tuple(score.FORMATS) == FORMATS
+    with pytest.raises(SystemExit):
+        score.main(["--help"])
+    assert f"{{{','.join(claim_formats())}}}" in capsys.readouterr().out
+    assert set(claim_formats()) == {"pairs", "rows", "chat", "murgat", "mirage"}
