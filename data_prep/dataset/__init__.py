@@ -2,7 +2,6 @@
 
 from .card import CARD, PICTURES, write_card
 from .card_statistics import CardStatistics
-from .claim_only_probe import MAX_ROWS, ShortcutReport, claim_only_probe, shortcut_table
 from .shards import (
     MANIFEST,
     SCHEMA_VERSION,
@@ -17,6 +16,7 @@ from .shards import (
     write_pairs,
     write_shards,
 )
+from .shortcut import MAX_ROWS, ShortcutReport, claim_only_probe, shortcut_table
 from .splits import assign_splits, check_fractions, rank
 
 __all__ = [

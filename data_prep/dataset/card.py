@@ -18,7 +18,7 @@ from ...core import LABELS, SPLITS
 from ..media import media_table
 from .card_figures import draw_pictures
 from .card_statistics import QUANTILES, CardStatistics, quantiles, shortened, sizes
-from .claim_only_probe import WARN_ABOVE
+from .shortcut import WARN_ABOVE
 
 CARD = "README.md"
 PICTURES = "card"

@@ -1,13 +1,32 @@
 """Importers: one file per annotation format, each an `Importer`; `IMPORTERS` lists them.
 
-Beside them: what they share (records, statements of questions and answers, transcripts, tables of any columns).
+A new format is one file that ends in its `IMPORTER`, and its line in `IMPORTERS`. Beside the importers lies what they
+share: records, statements of questions and answers, transcripts, tables of any columns.
 """
 
+from __future__ import annotations
+
+import dataclasses
+
+from . import (
+    cgbench,
+    facts,
+    mirage,
+    mirage_grounding,
+    mirage_judgments,
+    mirage_predictions,
+    mirage_raw,
+    murgat,
+    omdbench,
+    pairs,
+    table,
+    videommmu,
+    youcook2,
+)
 from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
 from .facts import conceptual_claim, contextual_claim
 from .pairs import JSON_COLUMNS, pair_from, pairs_suffix, read_pair_records
 from .qa_statements import statement
-from .registry import IMPORTERS, formats_table
 from .tabular_files import SUFFIXES, missing_columns, tables
 from .transcripts import Cue, read_cues, transcript_of
 
@@ -36,3 +55,30 @@ __all__ = [
     "tables",
     "transcript_of",
 ]
+
+IMPORTERS: dict[str, Importer] = {
+    "facts": facts.IMPORTER,
+    "grounding": mirage_grounding.IMPORTER,
+    "mirage": mirage.IMPORTER,
+    "mirage_raw": mirage_raw.IMPORTER,
+    "mirage_predictions": mirage_predictions.IMPORTER,
+    "mirage_judgments": mirage_judgments.IMPORTER,
+    "murgat": murgat.IMPORTER,
+    "cgbench": cgbench.IMPORTER,
+    "omdbench": omdbench.IMPORTER,
+    "youcook2": youcook2.IMPORTER,
+    "videommmu": videommmu.IMPORTER,
+    "table": table.IMPORTER,
+    "pairs": pairs.IMPORTER,
+}
+
+
+def formats_table() -> str:
+    """The table of formats in docs/formats.md, in Markdown."""
+    rows = ["| format | what its files hold | options |", "| --- | --- | --- |"]
+    for name, importer in IMPORTERS.items():
+        fields = () if importer.options is None else dataclasses.fields(importer.options)
+        options = ", ".join(f"`{field.name}`" for field in fields) or "none"
+        extra = "; `statements` of the source" if importer.writes_statements else ""
+        rows.append(f"| `{name}` | {importer.description} | {options}{extra} |")
+    return "\n".join(rows) + "\n"

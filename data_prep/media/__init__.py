@@ -1,8 +1,8 @@
 """Media files: probing, decoding, a sandbox for decoders, a cache of frames, and a survey of a folder."""
 
+from .containers import FileStamp, MediaInfo, PacketIndex, check_segment, file_stamp, open_video, packet_index, probe
 from .frame_cache import FileHashes, FrameCache, frames_key
 from .frames import SIDE_STEP, Frames, FrameSampling, fit_pixels, frame_times, read_frames, read_image, target_size
-from .probe import FileStamp, MediaInfo, PacketIndex, check_segment, file_stamp, open_video, packet_index, probe
 from .sandbox import GuardedReader, Outcome, run_guarded
 from .survey import ImageInfo, Kind, MediaFile, media_rows, media_table, outside_root, probe_all, probe_each
 

@@ -40,8 +40,8 @@ from ...core import (
     unseal,
     write_whole,
 )
+from .containers import FileStamp, file_stamp
 from .frames import Frames, FrameSampling, read_frames
-from .probe import FileStamp, file_stamp
 from .sandbox import GuardedReader
 
 FORMAT = 1  # of entries, and of what `read_frames` makes of a file: change it when either changes

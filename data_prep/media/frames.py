@@ -38,7 +38,7 @@ from PIL import Image as PILImage
 from PIL import ImageOps
 
 from ...core import ConfigError, MediaError, VideoSegment, media_path, span_problems
-from .probe import PacketIndex, check_segment, open_video, packet_index, probe, regular_file
+from .containers import PacketIndex, check_segment, open_video, packet_index, probe, regular_file
 
 Fit = Callable[[np.ndarray], np.ndarray]
 """From a decoded frame, uint8 (H, W, 3), to what is kept of it."""

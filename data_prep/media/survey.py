@@ -19,8 +19,8 @@ import numpy as np
 from PIL import Image as PILImage
 
 from ...core import MediaError, media_path, sha256_of
+from .containers import MediaInfo, PacketIndex, open_video, packet_index, probe, regular_file
 from .frames import read_image
-from .probe import MediaInfo, PacketIndex, open_video, packet_index, probe, regular_file
 from .sandbox import run_guarded
 
 Kind = Literal["video", "image"]

@@ -1,7 +1,7 @@
 """False pairs: swapped evidence, altered claims, altered evidence, proposals of a language model, hard negatives."""
 
-from .altered_claims import altered_claims, violations
-from .altered_evidence import ORIGINS, AlteredEvidenceConfig, altered_evidence
+from .claim_changes import altered_claims, violations
+from .evidence_changes import ORIGINS, AlteredEvidenceConfig, altered_evidence
 from .evidence_index import Known
 from .hard_mining import Mined, MiningConfig, Review, mine
 from .model_proposals import altered_by_model

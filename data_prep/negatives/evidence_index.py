@@ -1,7 +1,7 @@
 """What is known about the evidence of one split: where each claim holds, and every piece that could be put elsewhere.
 
 Built once from a stream of pairs and then only read, so that altering the evidence of a million pairs needs no scan per
-pair. Altered negatives are made from it (altered_evidence.py).
+pair. Altered negatives are made from it (evidence_changes.py).
 """
 
 from __future__ import annotations

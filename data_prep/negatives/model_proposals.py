@@ -22,7 +22,7 @@ from ...core import ConfigError, Pair, RowError, evidence_key
 from ..dataset import rank
 from ..importers import Rejected, conceptual_claim, kind_of
 from ..language import AnswerError, Complete, LanguageModelError, ask, parse_json
-from .altered_claims import Change, Truths, changes_of, violations
+from .claim_changes import Change, Truths, changes_of, violations
 from .phrases import Phrase, conceptual_value, contextual_phrase, phrase_of, segment_facts, stem
 from .swapped import normal_claim
 from .vocabulary import Candidate, Vocabulary, family

@@ -16,8 +16,8 @@ from numbered_clips import encode
 
 from proofreel.core.errors import ConfigError, MediaError
 from proofreel.core.pairs import VideoSegment
+from proofreel.data_prep.media.containers import open_video
 from proofreel.data_prep.media.frames import FrameSampling, read_frames
-from proofreel.data_prep.media.probe import open_video
 from proofreel.data_prep.media.sandbox import GuardedReader, run_guarded
 
 SAMPLING = FrameSampling(min_pixels=84 * 84, max_pixels=84 * 84)

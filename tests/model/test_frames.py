@@ -17,6 +17,7 @@ from PIL import Image
 
 from proofreel.core.errors import ConfigError, MediaError
 from proofreel.core.pairs import VideoSegment
+from proofreel.data_prep.media.containers import packet_index
 from proofreel.data_prep.media.frames import (
     SIDE_STEP,
     FrameSampling,
@@ -28,7 +29,6 @@ from proofreel.data_prep.media.frames import (
     read_with_pyav,
     target_size,
 )
-from proofreel.data_prep.media.probe import packet_index
 
 SPANS = [(0.0, None), (1.0, 3.0), (0.97, 2.53), (2.0, 2.1), (4.5, 4.8)]
 

@@ -16,7 +16,7 @@ from proofreel.core.pairs import Pair, VideoSegment, evidence_key, problems_of
 from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
 from proofreel.data_prep.language.answers import Completion, LanguageModelError, Message
-from proofreel.data_prep.negatives.altered_claims import violations
+from proofreel.data_prep.negatives.claim_changes import violations
 from proofreel.data_prep.negatives.model_proposals import INSTRUCTIONS, KINDS, altered_by_model
 from proofreel.data_prep.negatives.phrases import conceptual_value, segment_facts
 from proofreel.data_prep.negatives.swapped import normal_claim

@@ -12,7 +12,7 @@ from proofreel.core.pairs import Pair, VideoSegment, evidence_key, problems_of
 from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.facts import conceptual_claim, contextual_claim, read_facts
 from proofreel.data_prep.negatives import vocabulary as vocabulary_module
-from proofreel.data_prep.negatives.altered_claims import Truths, altered_claims, violations
+from proofreel.data_prep.negatives.claim_changes import Truths, altered_claims, violations
 from proofreel.data_prep.negatives.phrases import (
     Phrase,
     conceptual_value,

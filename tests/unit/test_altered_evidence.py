@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proofreel.core.config import from_mapping
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Evidence, Image, Pair, Passage, Transcript, VideoSegment, problems_of
-from proofreel.data_prep.negatives.altered_evidence import ORIGINS, AlteredEvidenceConfig, altered_evidence
+from proofreel.data_prep.negatives.evidence_changes import ORIGINS, AlteredEvidenceConfig, altered_evidence
 from proofreel.data_prep.negatives.evidence_index import Known
 from proofreel.data_prep.negatives.swapped import normal_claim
 

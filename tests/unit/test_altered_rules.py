@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proofreel.data_prep.negatives.altered_claims import Truths, violations
+from proofreel.data_prep.negatives.claim_changes import Truths, violations
 from proofreel.data_prep.negatives.phrases import SegmentFacts
 from proofreel.data_prep.negatives.vocabulary import Vocabulary, read_word_groups
 

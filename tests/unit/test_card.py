@@ -17,8 +17,8 @@ import yaml
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment, evidence_key
 from proofreel.data_prep.dataset.card import write_card
 from proofreel.data_prep.dataset.card_statistics import CardStatistics, quantiles
-from proofreel.data_prep.dataset.claim_only_probe import claim_only_probe
 from proofreel.data_prep.dataset.shards import read_split
+from proofreel.data_prep.dataset.shortcut import claim_only_probe
 from proofreel.data_prep.pipeline.config import BuildConfig, SourceConfig
 from proofreel.data_prep.pipeline.pipeline import build
 

@@ -23,8 +23,8 @@ from proofreel.data_prep.dataset.shards import SCHEMA_VERSION, write_shards
 from proofreel.data_prep.exports.cut import cut_segment, cut_segments, frames_in
 from proofreel.data_prep.exports.rows import FORMATS, Format, dataset_info
 from proofreel.data_prep.exports.write import export_split
+from proofreel.data_prep.media.containers import packet_index, probe
 from proofreel.data_prep.media.frames import read_with_decord, read_with_pyav
-from proofreel.data_prep.media.probe import packet_index, probe
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAT: tuple[Format, ...] = ("llama-factory", "ms-swift", "qwen")

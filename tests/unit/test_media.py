@@ -15,7 +15,7 @@ from PIL import Image
 
 from proofreel.core.errors import MediaError
 from proofreel.core.pairs import VideoSegment
-from proofreel.data_prep.media.probe import check_segment, packet_index, probe
+from proofreel.data_prep.media.containers import check_segment, packet_index, probe
 
 
 @pytest.mark.parametrize("name", LAYOUTS)

@@ -11,7 +11,7 @@ from numbered_clips import FPS, HEIGHT, N_FRAMES, WIDTH, encode, encode_layout
 from PIL import Image
 
 from proofreel.data_prep.media import survey
-from proofreel.data_prep.media.probe import MediaInfo
+from proofreel.data_prep.media.containers import MediaInfo
 from proofreel.data_prep.media.survey import (
     ImageInfo,
     MediaFile,

@@ -11,8 +11,8 @@ import pytest
 from numbered_clips import LAYOUTS, N_FRAMES, encode, encode_layout, number_shown, quarter_turned
 
 from proofreel.core.errors import MediaError
+from proofreel.data_prep.media.containers import packet_index
 from proofreel.data_prep.media.frames import read_with_decord, read_with_pyav
-from proofreel.data_prep.media.probe import packet_index
 
 # Right after a keyframe, just before one, far apart, neighbours, the last of all.
 WANTED = [0, 1, 24, 25, 26, 49, 50, 51, 73, 98, 99, 100, 101, N_FRAMES - 1]

@@ -14,7 +14,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Pair
-from proofreel.data_prep.dataset.claim_only_probe import ShortcutReport, claim_only_probe, shortcut_table
+from proofreel.data_prep.dataset.shortcut import ShortcutReport, claim_only_probe, shortcut_table
 from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.facts import read_facts
 from proofreel.data_prep.importers.mirage_grounding import merge_judgments, read_judgments
