@@ -13,11 +13,11 @@ from proofreel.core.prompt import Prompt
 from proofreel.models.backbones.base import load_backbone, load_processor, weights_sha256
 from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.directory.format import CONFIG, BaseModel, VerifierConfig, relative_base, write_directory
-from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, Head
+from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, NLIHead
 from proofreel.models.inputs.chat_text import LabelWords
 
 NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
-HEADS: dict[str, Any] = {"next token": None, "two labels": Head(TWO_LABELS), "three labels": Head(THREE_LABELS)}
+HEADS: dict[str, Any] = {"next token": None, "two labels": NLIHead(TWO_LABELS), "three labels": NLIHead(THREE_LABELS)}
 ATTENTION = r".*language_model.*\.(q_proj|k_proj|v_proj|o_proj)"
 
 # With a task, as TRL gives it: peft else writes the name of a module into the adapter's configuration.
@@ -28,7 +28,7 @@ def random_draft(
     base: Path,
     out: Path,
     sampling: Any,
-    head: Head | None = None,
+    head: NLIHead | None = None,
     parts: tuple[str, ...] = ("language_model",),
     quantised: bool = False,
     dtype: str = "float32",

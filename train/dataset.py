@@ -96,7 +96,7 @@ class GroupDataset(Dataset[Example]):
             cache_bytes: the first so many bytes of encoded evidence stay in memory.
             frame_cache: where decoded frames are kept, or a `faults.DeadlineReader`.
             features: what the vision tower makes of all evidence here, in place of its pixels.
-            labels: of the readout that is trained.
+            labels: of the head that is trained.
             distillation: how rows learn from their `teacher_margin`; None: not at all.
         """
         self.groups = group_pairs(pairs, claims_per_row, tokens_per_row, counts)

@@ -46,7 +46,7 @@ class Loss:
     """The loss of a batch of claims (see the module's docstring).
 
     Attributes:
-        labels: of the readout, in its order.
+        labels: of the head, in its order.
         class_weights: a factor of each label; None is 1 for each.
         focal_gamma: 0 is cross-entropy.
         label_smoothing: mass taken from a hard label and spread over all labels, in [0, 1).
@@ -108,7 +108,7 @@ class Loss:
         """(B, K) each claim's term of the sum; divide the sum by that of `claim_weights` over the optimiser step.
 
         Args:
-            logits_BKC: of the readout's labels, supported first; may be NaN where there is no claim.
+            logits_BKC: of the head's labels, supported first; may be NaN where there is no claim.
             labels_BK, classes_BK, weights_BK: as for `claim_weights`.
         """
         real_BK, hard_BK = labels_BK != IGNORED, classes_BK != IGNORED

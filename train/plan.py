@@ -13,7 +13,7 @@ from trl import ModelConfig, get_peft_config
 from ..core import ConfigError, Image, Pair, VideoSegment, evidence_key
 from ..models.backbones import attach_lora, meta_model, trainable_summary
 from ..models.directory import check_places
-from ..models.engine import Head, NextToken, Readout
+from ..models.engine import Head, NextToken, NLIHead
 from .arguments import VerdictArguments
 from .batching import TokenCounts, group_pairs, make_batches
 from .memory import estimate_run
@@ -24,7 +24,7 @@ VISION_MARKS = 2  # tokens around the visual ones of a video or image
 def plan_of(
     pairs: dict[str, list[Pair]],
     config: Any,
-    readout: Readout,
+    head: Head,
     counts: TokenCounts,
     arguments: VerdictArguments,
     training: TrainingArguments,
@@ -35,30 +35,28 @@ def plan_of(
     Args:
         pairs: of each split.
         config: of the backbone.
-        readout: what is trained.
+        head: what is trained.
         counts: of this run's tokens.
         arguments: of the run, like `training` and `model_config`.
     """
     groups = group_pairs(pairs["train"], arguments.claims_per_row, arguments.tokens_per_row, counts)
-    trained = planned_counts(config, readout, arguments, model_config)
+    trained = planned_counts(config, head, arguments, model_config)
     longest = max(r.prefix + r.claims for r in map(counts.row, groups))
     n_trained = sum(trained.values()) - trained["total"]
-    known = {"longest_row": longest, "n_trainable": n_trained, "head": isinstance(readout, Head)}
+    known = {"longest_row": longest, "n_trainable": n_trained, "head": isinstance(head, NLIHead)}
     memory = estimate_run(config, arguments, training, model_config, **known)
     return "\n".join(
         [
             *_steps(pairs, groups, counts, arguments, training),
             _tokens(pairs["train"], groups, counts, longest),
-            f"verdict       {_verdict(readout, counts)}",
+            f"verdict       {_verdict(head, counts)}",
             trainable_line(trained),
             f"memory        about {memory}",
         ]
     )
 
 
-def planned_counts(
-    config: Any, readout: Readout, arguments: VerdictArguments, model_config: ModelConfig
-) -> dict[str, int]:
+def planned_counts(config: Any, head: Head, arguments: VerdictArguments, model_config: ModelConfig) -> dict[str, int]:
     """`trainable_summary` of the network that will be trained, from its configuration: built on the meta device."""
     model: Any = meta_model(config)
     if (peft_config := get_peft_config(model_config)) is not None:
@@ -70,13 +68,13 @@ def planned_counts(
     elif arguments.train_vision:
         raise ConfigError("train_vision: a text backbone has no vision tower, got true; leave it out")
     counts = trainable_summary(model)
-    if isinstance(readout, Head) and counts["lm_head"] and model_config.use_peft:
+    if isinstance(head, NLIHead) and counts["lm_head"] and model_config.use_peft:
         raise ConfigError(
             "lora_parts: a score head stands in place of lm_head and is trained whole, got lm_head; leave it out"
         )
-    if isinstance(readout, Head):  # it stands in place of the output layer
+    if isinstance(head, NLIHead):  # it stands in place of the output layer
         text = config.get_text_config()
-        counts["score"] = len(readout.labels) * text.hidden_size
+        counts["score"] = len(head.labels) * text.hidden_size
         counts["total"] += counts["score"]
         if not config.tie_word_embeddings:
             counts["total"] -= text.hidden_size * text.vocab_size
@@ -136,10 +134,10 @@ def visual_tokens(evidence: Sequence[Any], counts: TokenCounts) -> int:
     return counts.prefix(tuple(evidence)) - text - VISION_MARKS * len(shown)
 
 
-def _verdict(readout: Readout, counts: TokenCounts) -> str:
+def _verdict(head: Head, counts: TokenCounts) -> str:
     after = repr(counts.encoder.chat.claim("...")[-32:])
-    if isinstance(readout, NextToken):
-        words = (readout.words.supported_id, readout.words.refuted_id)
+    if isinstance(head, NextToken):
+        words = (head.words.supported_id, head.words.refuted_id)
         yes, no = (f"{counts.encoder.tokenizer.decode([i])!r} (id {i})" for i in words)
         return f"next token, {yes} or {no}, after {after}"
-    return f"NLI head of {len(readout.labels)} labels ({', '.join(readout.labels)}), after {after}"
+    return f"NLI head of {len(head.labels)} labels ({', '.join(head.labels)}), after {after}"

@@ -46,7 +46,7 @@ from ..models.directory import (
     start_from,
     write_directory,
 )
-from ..models.engine import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout, VisionFeatures
+from ..models.engine import THREE_LABELS, TWO_LABELS, Head, NextToken, NLIHead, VisionFeatures
 from ..models.inputs import Encoder, LabelWords
 from .arguments import DistillArguments, VerdictArguments, torch_dtype
 from .batching import TokenCounts, make_batches
@@ -194,11 +194,11 @@ def run(
     config = read_config(base)
     encoder = make_encoder(arguments, base, config)
     words = LabelWords.of(arguments.prompt(), encoder.tokenizer)
-    readout = make_readout(arguments, words, nli)
-    start = _start_of(arguments, training, model_config, base, readout)
+    head = make_head(arguments, words, nli)
+    start = _start_of(arguments, training, model_config, base, head)
     counts = TokenCounts(encoder)
     validate(pairs, counts, training, distills=teacher is not None)
-    plan = plan_of(pairs, config, readout, counts, arguments, training, model_config)
+    plan = plan_of(pairs, config, head, counts, arguments, training, model_config)
     plan += "" if teacher is None else f"\n{teacher.line()}"
     if arguments.validate_only:
         print(plan)
@@ -210,18 +210,16 @@ def run(
         teacher.write_list(Path(training.output_dir or ""))
     dtype = torch_dtype(model_config, config.dtype)
     set_seed(training.seed)  # here, because planning draws adapters as well
-    model = load_model(arguments, model_config, base, dtype, readout, words)
+    model = load_model(arguments, model_config, base, dtype, head, words)
     if arguments.adapter_from is not None and checkpoint is None:
         start_from(model, arguments.adapter_from)
     _main_print(training, plan)
     if (loaded := trainable_line(trainable_summary(model))) not in plan:
         raise ConfigError(f"what trains is not what was planned, got {loaded!r}; please report this")
-    trainer = make_trainer(
-        model, readout, pairs, encoder, counts, arguments, training, teacher and teacher.distillation
-    )
+    trainer = make_trainer(model, head, pairs, encoder, counts, arguments, training, teacher and teacher.distillation)
     trainer.train(resume_from_checkpoint=checkpoint)
     verifier = dataclasses.replace(
-        _verifier_config(arguments, model_config, base, words, dtype, trainer, readout, teacher, start),
+        _verifier_config(arguments, model_config, base, words, dtype, trainer, head, teacher, start),
         modalities=evidence_kinds(e for pair in pairs["train"] for e in pair.evidence),  # type: ignore[arg-type]
         requirements=requirements_of(encoder.layout.sees, model_config.use_peft, model_config.load_in_4bit),
     )
@@ -231,7 +229,7 @@ def run(
 
 
 def _start_of(
-    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, base: Path, readout: Readout
+    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, base: Path, head: Head
 ) -> str | None:
     """Fingerprint of the verifier whose adapter a run starts from, which must fit; None if it starts from a new one."""
     if (start := arguments.adapter_from) is None:
@@ -242,7 +240,7 @@ def _start_of(
     out = Path(training.output_dir or "")
     if training.resume_from_checkpoint and not Path(start).exists() and (before := begun_from(out)) is not None:
         return before  # a checkpoint holds all that was taken from it
-    return check_start(start, weights_sha256(base), peft_config, readout)
+    return check_start(start, weights_sha256(base), peft_config, head)
 
 
 def make_encoder(arguments: VerdictArguments, base: Path, config: Any) -> Encoder:
@@ -257,7 +255,7 @@ def make_encoder(arguments: VerdictArguments, base: Path, config: Any) -> Encode
     )
 
 
-def make_readout(arguments: VerdictArguments, words: LabelWords, nli: bool) -> Readout:
+def make_head(arguments: VerdictArguments, words: LabelWords, nli: bool) -> Head:
     """What is trained to judge: the next token, or a head of two or three labels."""
     if not nli:
         if arguments.labels != len(TWO_LABELS):
@@ -266,7 +264,7 @@ def make_readout(arguments: VerdictArguments, words: LabelWords, nli: bool) -> R
                 "train an NLI head instead (train/nli.py)"
             )
         return NextToken(words)
-    return Head(TWO_LABELS if arguments.labels == len(TWO_LABELS) else THREE_LABELS)
+    return NLIHead(TWO_LABELS if arguments.labels == len(TWO_LABELS) else THREE_LABELS)
 
 
 def validate(
@@ -294,7 +292,7 @@ def load_model(
     model_config: ModelConfig,
     base: Path,
     dtype: torch.dtype,
-    readout: Readout,
+    head: Head,
     words: LabelWords,
 ) -> Any:
     """The network with what is trained unfrozen: adapters and head, or the language model (and vision if asked)."""
@@ -302,14 +300,14 @@ def load_model(
     peft_config = get_peft_config(model_config)
     if quantization is not None and peft_config is None:
         raise ConfigError("load_in_4bit: quantised weights cannot be trained, got use_peft: false; set use_peft: true")
-    head = readout if isinstance(readout, Head) else None
+    score_head = head if isinstance(head, NLIHead) else None
     model = load_backbone(
         base,
         dtype=dtype,
         quantization_config=quantization,
         attn_implementation=model_config.attn_implementation or "sdpa",
-        head=head,
-        words=words if head is not None and arguments.head_init == "verdict_words" else None,
+        head=score_head,
+        words=words if score_head is not None and arguments.head_init == "verdict_words" else None,
     )
     model.config.use_cache = False
     if peft_config is not None:
@@ -323,7 +321,7 @@ def load_model(
 
 def make_trainer(
     model: Any,
-    readout: Readout,
+    head: Head,
     pairs: dict[str, list[Pair]],
     encoder: Encoder,
     counts: TokenCounts,
@@ -335,9 +333,9 @@ def make_trainer(
     features = make_vision_cache(arguments, model, encoder)
     if features is None and training.world_size > 1:
         even_tower_calls(model, pairs)
-    datasets = make_datasets(pairs, readout.labels, encoder, counts, features, arguments, distillation)
+    datasets = make_datasets(pairs, head.labels, encoder, counts, features, arguments, distillation)
     labelled = [p for p in pairs["train"] if distillation is None or not distillation.doubts(p)]
-    loss = make_loss(arguments, training, readout.labels, labelled)
+    loss = make_loss(arguments, training, head.labels, labelled)
     train_set = datasets["train"]
     if (batches := make_batches(train_set.groups, arguments, training, counts)) is not None:
         train_set = BatchedRows(train_set, batches)
@@ -350,7 +348,7 @@ def make_trainer(
         eval_dataset=datasets.get("validation"),
         data_collator=Collator(encoder.pad_id),
         callbacks=[EarlyStoppingCallback(arguments.early_stopping)] if arguments.early_stopping else None,
-        readout=readout,
+        head=head,
         layout=encoder.layout,
         loss=loss if distillation is None else DistillationLoss(loss, distillation),
         bad_rows=arguments.bad_rows,
@@ -371,7 +369,7 @@ def _verifier_config(
     words: LabelWords,
     dtype: torch.dtype,
     trainer: VerdictTrainer,
-    readout: Readout,
+    head: Head,
     teacher: TeacherTargets | None,
     start: str | None,
 ) -> VerifierConfig:
@@ -390,8 +388,8 @@ def _verifier_config(
         prompt=arguments.prompt(),
         supported_id=words.supported_id,
         refuted_id=words.refuted_id,
-        head="nli" if isinstance(readout, Head) else "next_token",
-        labels=readout.labels,
+        head="nli" if isinstance(head, NLIHead) else "next_token",
+        labels=head.labels,
         sampling=arguments.sampling(),
         position_rule=arguments.position_rule,  # type: ignore[arg-type]
         max_tokens=arguments.max_tokens,

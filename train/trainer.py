@@ -33,7 +33,7 @@ from transformers.trainer_utils import rotate_checkpoints
 
 from ..eval.metrics import average_precision, confusion, ece_event, f1, roc_auc
 from ..models.decision import sigmoid
-from ..models.engine import IGNORED, Readout, margin, verdict_logits
+from ..models.engine import IGNORED, Head, margin, verdict_logits
 from ..models.inputs import VisionLayout
 from .checkpoints import WRITE_ERRORS, checkpoint_to_resume, finite, read_seal, seal_checkpoint, unwritten
 from .curves import draw_curves
@@ -132,7 +132,7 @@ class VerdictTrainer(Trainer):
     def __init__(
         self,
         *args: Any,
-        readout: Readout,
+        head: Head,
         layout: VisionLayout,
         loss: Loss | DistillationLoss | None = None,
         bad_rows: str = "stop",
@@ -141,13 +141,13 @@ class VerdictTrainer(Trainer):
         """Everything else as for Trainer.
 
         Args:
-            readout, layout: as for `models.verdict.margins`.
+            head, layout: as for `models.verdict.margins`.
             loss: cross-entropy where None.
             bad_rows: "stop" at a row that cannot be read, or "skip" it, count it and list it in bad_rows.jsonl.
         """
         super().__init__(*args, compute_metrics=verdict_metrics, **kwargs)
-        self.readout, self.layout, self.bad_rows = readout, layout, bad_rows
-        self.loss = loss or Loss(readout.labels)
+        self.head, self.layout, self.bad_rows = head, layout, bad_rows
+        self.loss = loss or Loss(head.labels)
         self.first_gradients: FirstGradients | None = None
         self.resumed_from: Path | None = None
         self.n_bad = 0
@@ -238,7 +238,7 @@ class VerdictTrainer(Trainer):
 
         With `return_outputs` also (margins, losses, weights), each (B, K), whose sums make the mean.
         """
-        logits_BKC = verdict_logits(model, inputs, self.readout, self.layout)
+        logits_BKC = verdict_logits(model, inputs, self.head, self.layout)
         targets = [inputs[name] for name in self.loss.targets]
         losses_BK = self.loss.losses(logits_BKC, *targets)
         weights_BK = self.loss.claim_weights(*targets)

@@ -66,7 +66,7 @@ def question_of(asked: Verifier | HostedVerifier) -> dict[str, Any]:
     """
     if isinstance(asked, HostedVerifier):
         return {"prompt_sha256": asked.prompt.sha256, "labels": list(asked.labels)}
-    return {"prompt_sha256": asked.encoder.prompt.sha256, "labels": list(asked.readout.labels)}
+    return {"prompt_sha256": asked.encoder.prompt.sha256, "labels": list(asked.head.labels)}
 
 
 def hide_evidence(pairs: Sequence[Pair]) -> list[Pair]:

@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from ...core import DirectoryError, sha256_of
-from ..engine import Head, use_prefix_split
+from ..engine import NLIHead, use_prefix_split
 from ..inputs import TEXT_LAYOUT, LabelWords, VisionLayout
 from .hub import download
 from .safety import check_safetensors, check_settings
@@ -146,7 +146,7 @@ def load_backbone(
     quantization_config: Any = None,
     attn_implementation: str = "sdpa",
     device_map: Any = None,
-    head: Head | None = None,
+    head: NLIHead | None = None,
     words: LabelWords | None = None,
     head_may_be_new: bool = True,
 ) -> Any:
@@ -230,7 +230,7 @@ def _check_files(path: Path) -> None:
 
 
 def _head_options(
-    path: str | Path, config: Any, architecture: Architecture, head: Head | None, words: LabelWords | None
+    path: str | Path, config: Any, architecture: Architecture, head: NLIHead | None, words: LabelWords | None
 ) -> tuple[dict[str, Any], set[str]]:
     """What a head adds to the arguments of loading, and weights that may be absent; its labels go to `config`."""
     if head is None:

@@ -30,7 +30,7 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
 
 from ...core import DirectoryError
-from ..engine import TWO_LABELS, Head
+from ..engine import TWO_LABELS, NLIHead
 from ..inputs import LabelWords
 
 # How far refuted starts beyond the word "no", and not_enough short of it, in units of (no - yes).
@@ -117,7 +117,7 @@ register_checkpoint_conversion_mapping(
 )
 
 
-def score_start(path: str | Path, head: Head, words: LabelWords) -> torch.Tensor:
+def score_start(path: str | Path, head: NLIHead, words: LabelWords) -> torch.Tensor:
     """(C, H) float32 weights a head starts from: the verdict words' rows of the checkpoint's output layer.
 
     A head of two labels then begins as the next-token verifier, margin for margin. Of three labels, refuted starts a

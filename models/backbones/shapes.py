@@ -26,7 +26,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, Qwen2_5_VLConfig, Qw
 from transformers.modeling_utils import set_zero3_state
 
 from ...core import ConfigError
-from ..engine import Head
+from ..engine import NLIHead
 from .base import architecture_of
 
 # hidden, layers, heads, key heads, MLP, vocabulary, tied embeddings, MLP of the vision tower (None: text only).
@@ -88,7 +88,7 @@ def _vision(mlp: int, out: int) -> dict[str, Any]:
     }
 
 
-def meta_model(config: PreTrainedConfig, head: Head | None = None) -> PreTrainedModel:
+def meta_model(config: PreTrainedConfig, head: NLIHead | None = None) -> PreTrainedModel:
     """The network of a configuration on the meta device: every module and name of the real one, and no weights.
 
     Args:

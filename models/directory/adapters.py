@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from ...core import ConfigError, DirectoryError
 from ..backbones import architecture_of
-from ..engine import Head, Readout
+from ..engine import Head, NLIHead
 from .format import CONFIG, VerifierConfig, fingerprint, read_directory, relative_base, requirements_of, write_directory
 from .load import Dtype, load_weights
 
@@ -27,14 +27,14 @@ _SCALE = {"r": "lora_r", "lora_alpha": "lora_alpha", "use_rslora": "use_rslora",
 """What of a LoRA configuration decides, beside the weights, which function it is; and the key that sets it."""
 
 
-def check_start(directory: str | Path, base_sha256: str, ours: Any, readout: Readout) -> str:
+def check_start(directory: str | Path, base_sha256: str, ours: Any, head: Head) -> str:
     """What can be known without a network; returns the verifier's fingerprint.
 
     Args:
         directory: a draft or an exported verifier that holds an adapter.
         base_sha256: `weights_sha256` of the base to be trained.
         ours: the LoRA configuration to train with.
-        readout: what is to be trained.
+        head: what is to be trained.
 
     Raises:
         DirectoryError: no verifier there, or a damaged one.
@@ -50,7 +50,7 @@ def check_start(directory: str | Path, base_sha256: str, ours: Any, readout: Rea
             f"adapter_from: {directory} stands on other weights than model_name_or_path, got base "
             f"{config.base.weights_sha256[:12]} and {base_sha256[:12]}; train on its base"
         )
-    there, here = (config.head, config.labels), ("nli" if isinstance(readout, Head) else "next_token", readout.labels)
+    there, here = (config.head, config.labels), ("nli" if isinstance(head, NLIHead) else "next_token", head.labels)
     if there != here:
         raise ConfigError(
             f"adapter_from: {directory} has another head, {there[0]} of {list(there[1])}, got {here[0]} of "

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from ...core import ConfigError, DirectoryError, ModelInputError
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
-from ..engine import Head, NextToken, Readout
+from ..engine import Head, NextToken, NLIHead
 from ..inputs import Encoder, LabelWords
 from .format import VerifierConfig, check_requirements, find_verifier, read_directory
 
@@ -44,7 +44,7 @@ class Parts:
         directory: where its files lie; of a hub id, the snapshot.
         config: as it runs.
         model: on its device.
-        encoder, readout: as the directory describes them.
+        encoder, head: as the directory describes them.
         notes: what differs from the verifier that was calibrated, a sentence each.
     """
 
@@ -52,7 +52,7 @@ class Parts:
     config: VerifierConfig
     model: Any
     encoder: Encoder
-    readout: Readout
+    head: Head
     notes: tuple[str, ...]
 
 
@@ -92,7 +92,7 @@ def load_parts(
             f"{directory}: label words tokenise to {words}, recorded were {config.supported_id} and "
             f"{config.refuted_id}; the tokenizer is not the one this verifier was trained with"
         )
-    return Parts(directory, config, model, encoder, readout_of(config), notes)
+    return Parts(directory, config, model, encoder, head_of(config), notes)
 
 
 def run_as(
@@ -148,11 +148,11 @@ def load_weights(
     Raises:
         DirectoryError: another base, or weights that are missing, misshapen or foreign: none is ever left at random.
     """
-    dtype, readout = getattr(torch, config.dtype), readout_of(config)
-    head = readout if isinstance(readout, Head) else None
+    dtype, head = getattr(torch, config.dtype), head_of(config)
+    score_head = head if isinstance(head, NLIHead) else None
     quantised = _quantization(directory, config)
     # Quantised weights cannot be moved later on.
-    options: dict[str, Any] = {"dtype": dtype, "quantization_config": quantised, "head": head}
+    options: dict[str, Any] = {"dtype": dtype, "quantization_config": quantised, "head": score_head}
     options["device_map"] = {"": str(device)} if quantised is not None and device is not None else None
     if config.weights == "full":
         if not adapter:
@@ -167,7 +167,7 @@ def load_weights(
     base_path = find_base(directory, config, base)
     # With an adapter the head's weights are in its file: what stands in their place until then does not matter.
     words = None if adapter else LabelWords(config.supported_id, config.refuted_id)
-    model = load_backbone(base_path, words=words if head else None, **options)
+    model = load_backbone(base_path, words=words if score_head else None, **options)
     if not adapter:
         return _placed(model, quantised, device)
     folder = directory / "adapter"
@@ -183,10 +183,10 @@ def load_weights(
     return _placed(adapted, quantised, device)
 
 
-def readout_of(config: VerifierConfig) -> Readout:
+def head_of(config: VerifierConfig) -> Head:
     """How a verifier's logits are read: two words of the vocabulary, or a head of its labels."""
     if config.head == "nli":
-        return Head(config.labels)
+        return NLIHead(config.labels)
     return NextToken(LabelWords(config.supported_id, config.refuted_id))
 
 

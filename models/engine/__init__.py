@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from ...core.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from .batching import Answer, Asking, Progress, read_ahead
+    from .batching import Answer, BatchScorer, Progress, read_ahead
     from .forward import VISION_KEYS, margins, packed_logits, verdict_logits
-    from .heads import THREE_LABELS, TWO_LABELS, Head, NextToken, Readout, margin
+    from .heads import THREE_LABELS, TWO_LABELS, Head, NextToken, NLIHead, margin
     from .packing import IGNORED, PackedRow, collate, pack, to_device, use_prefix_split
     from .prefix_cache import PrefixCache
     from .scorer import PrefixScorer, Segment
@@ -20,14 +20,14 @@ __all__ = [
     "TWO_LABELS",
     "VISION_KEYS",
     "Answer",
-    "Asking",
+    "BatchScorer",
     "Head",
+    "NLIHead",
     "NextToken",
     "PackedRow",
     "PrefixCache",
     "PrefixScorer",
     "Progress",
-    "Readout",
     "Segment",
     "SegmentReader",
     "VisionFeatures",

@@ -123,7 +123,7 @@ class Answer:
     note: str | None = None
 
 
-class Asking:
+class BatchScorer:
     """One call. What it learns of the memory there is (`too_many`, tokens of a forward) ends with it."""
 
     def __init__(

@@ -3,7 +3,7 @@
 A margin is the log-odds of supported at a claim's verdict position, in float32; logits exist at verdict positions only.
 
 Shape suffixes: _B rows, _T columns of the batch, _K claims of a row, _N verdict positions, _V vocabulary or labels,
-_C classes of the readout.
+_C classes of the head.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...core import ModelInputError
 from ..inputs import VisionLayout
-from .heads import Readout, margin
+from .heads import Head, margin
 from .packing import claim_mask
 
 VISION_KEYS = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "pixel_values", "image_grid_thw")
@@ -24,7 +24,7 @@ _FEATURE_KEYS = {"video": "video_features", "image": "image_features"}
 
 
 def margins(
-    model: torch.nn.Module, batch: Mapping[str, Any], readout: Readout, layout: VisionLayout, cache: Any = None
+    model: torch.nn.Module, batch: Mapping[str, Any], head: Head, layout: VisionLayout, cache: Any = None
 ) -> torch.Tensor:
     """Margins of every claim of a packed batch.
 
@@ -32,7 +32,7 @@ def margins(
         model: the backbone, bare or wrapped (PEFT, DDP, DeepSpeed), as `load_backbone` gives it.
         batch: from `collate`; or, where `cache` holds the prefixes, one whose `input_ids` and `position_ids` are the
             S columns of the claims region and which has no vision tensors (`block` and `verdicts` stay whole).
-        readout: how logits become a verdict.
+        head: how logits become a verdict.
         layout: the backbone's placeholders, for the blindness check.
         cache: a transformers DynamicCache. An empty one is filled with all P+S columns (crop it to P for reuse).
 
@@ -42,20 +42,20 @@ def margins(
     Raises:
         ModelInputError: placeholders without pixels, or pixels without placeholders.
     """
-    return margin(verdict_logits(model, batch, readout, layout, cache))
+    return margin(verdict_logits(model, batch, head, layout, cache))
 
 
 def verdict_logits(
-    model: torch.nn.Module, batch: Mapping[str, Any], readout: Readout, layout: VisionLayout, cache: Any = None
+    model: torch.nn.Module, batch: Mapping[str, Any], head: Head, layout: VisionLayout, cache: Any = None
 ) -> torch.Tensor:
-    """(B, K, C) float32 logits of the readout's classes, supported first; NaN and arguments as for `margins`."""
+    """(B, K, C) float32 logits of the head's classes, supported first; NaN and arguments as for `margins`."""
     verdicts_BK = batch["verdicts"]
     asked_BK = verdicts_BK >= 0
     first = batch["block"].shape[1] - batch["input_ids"].shape[1]  # columns that are in the cache
     keep_BT = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
     keep_BT[asked_BK.nonzero()[:, 0], verdicts_BK[asked_BK] - first] = True
     # Claims of a row stand in token order, so row-major order over kept tokens is row-major order over claims.
-    logits_NC = readout.classes(packed_logits(model, batch, keep_BT, layout, cache))
+    logits_NC = head.classes(packed_logits(model, batch, keep_BT, layout, cache))
     logits_BKC = logits_NC.new_full((*verdicts_BK.shape, logits_NC.shape[1]), float("nan"))
     logits_BKC[asked_BK] = logits_NC
     return logits_BKC

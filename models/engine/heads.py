@@ -2,7 +2,7 @@
 
 Either way the first column is supported, and the margin is the log-odds of supported against the rest, in float32.
 
-Shape suffixes: _N verdict positions, _V vocabulary or labels, _C classes of a readout.
+Shape suffixes: _N verdict positions, _V vocabulary or labels, _C classes of a head.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class NextToken:
 
 
 @dataclass(frozen=True)
-class Head:
+class NLIHead:
     """The verdict is a label of the model's `score` head, whose rows stand in the order of `labels`."""
 
     labels: tuple[Label, ...] = TWO_LABELS
@@ -52,7 +52,7 @@ class Head:
         return logits_NV.float()
 
 
-Readout = NextToken | Head
+Head = NextToken | NLIHead
 
 
 def margin(logits: torch.Tensor) -> torch.Tensor:

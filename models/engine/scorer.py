@@ -22,7 +22,7 @@ from transformers import DynamicCache
 from ...core import ModelInputError
 from ..inputs import EncodedEvidence, VisionLayout
 from .forward import margins
-from .heads import Readout
+from .heads import Head
 from .packing import collate, pack, to_device
 from .prefix_cache import Prefix, PrefixCache
 
@@ -63,7 +63,7 @@ class PrefixScorer:
     def __init__(
         self,
         model: torch.nn.Module,
-        readout: Readout,
+        head: Head,
         layout: VisionLayout,
         pad_id: int,
         prefixes: PrefixCache,
@@ -71,7 +71,7 @@ class PrefixScorer:
         claim_tokens: int = CLAIM_TOKENS,
     ) -> None:
         """A chunk of claims ends at `claims_per_chunk` claims or `claim_tokens` tokens, whichever comes first."""
-        self.model, self.readout, self.layout, self.pad_id = model, readout, layout, pad_id
+        self.model, self.head, self.layout, self.pad_id = model, head, layout, pad_id
         self.prefixes, self.claims_per_chunk, self.claim_tokens = prefixes, claims_per_chunk, claim_tokens
         self.lock = threading.RLock()
         self._bytes_per_token = 0.0  # of a prefix; known after the first one
@@ -133,7 +133,7 @@ class PrefixScorer:
 
     def _margins(self, batch: dict[str, torch.Tensor], cache: DynamicCache | None) -> torch.Tensor:
         batch = to_device(batch, next(self.model.parameters()).device)
-        return margins(self.model, batch, self.readout, self.layout, cache)
+        return margins(self.model, batch, self.head, self.layout, cache)
 
     def _fits(self, segment: Segment) -> bool:
         return 0 < self.prefixes.max_bytes >= self._bytes_per_token * len(segment.evidence.ids_P)

@@ -37,7 +37,7 @@ from ...core import (
 )
 from ...data_prep.media import check_segment, probe
 from ..decision import Decision, Judge, JudgedWindow, Route, Verdict, failed
-from ..engine import Answer, Asking, Progress, SegmentReader
+from ..engine import Answer, BatchScorer, Progress, SegmentReader
 from ..inputs import Windowing
 
 
@@ -114,12 +114,12 @@ class Divider:
 def verdicts_in_parts(
     pairs: Sequence[Pair],
     divider: Divider,
-    asking: Asking,
+    asking: BatchScorer,
     judge: Judge,
     keyed: bool,
     progress: Progress = None,
 ) -> list[Verdict]:
-    """Verdicts of pairs, in order; arguments as of `Asking.verdicts`. A claim is done when all of its parts are."""
+    """Verdicts of pairs, in order; arguments as of `BatchScorer.verdicts`. A claim is done when all its parts are."""
     divisions = [divider.divide(pair) for pair in pairs]
     if all(division is WHOLE for division in divisions):
         return asking.verdicts(pairs, judge, keyed, progress)
@@ -145,7 +145,7 @@ def _asked(pairs: Sequence[Pair], divisions: Sequence[Division]) -> tuple[list[P
 
 
 def _answers(
-    asked: Sequence[Pair], owners: Sequence[int], n_pairs: int, asking: Asking, progress: Progress
+    asked: Sequence[Pair], owners: Sequence[int], n_pairs: int, asking: BatchScorer, progress: Progress
 ) -> list[Answer]:
     """The answer to everything asked, in order; progress in pairs."""
     answers = [Answer()] * len(asked)

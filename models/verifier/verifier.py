@@ -22,7 +22,7 @@ from ...core import ConfigError, Evidence, Pair, ProofreelError, VideoSegment
 from ...data_prep.media import FrameCache
 from ..decision import CALIBRATION_FILE, Decision, Judge, Ranked, Verdict, by_p, prior_notes, read_decision, with_prior
 from ..directory import EvidenceKind, Parts, Quantization, fingerprint, load_parts
-from ..engine import Asking, PrefixCache, PrefixScorer, Progress, Readout, Segment, SegmentReader, VisionFeatures
+from ..engine import BatchScorer, Head, PrefixCache, PrefixScorer, Progress, Segment, SegmentReader, VisionFeatures
 from ..inputs import Encoder, Media, Windowing
 from .attribution import Attributed, CitedClaim, Questions, Sources
 from .compat import CrossEncoding, Entailment
@@ -56,7 +56,7 @@ def opened(
     return {
         "model": parts.model,
         "encoder": parts.encoder,
-        "readout": parts.readout,
+        "head": parts.head,
         "claims_per_row": parts.config.claims_per_row,
         "decision": decision,
         "media_root": media_root,
@@ -80,7 +80,7 @@ class Verifier:
         self,
         model: torch.nn.Module,
         encoder: Encoder,
-        readout: Readout,
+        head: Head,
         claims_per_row: int,
         decision: Decision | None = None,
         media_root: str | Path | None = None,
@@ -104,12 +104,12 @@ class Verifier:
         if batch_tokens < 1:
             raise ConfigError(f"batch_tokens: must be at least 1, got {batch_tokens}; 1 scores segments one by one")
         self.model, self.prefixes = model.eval(), PrefixCache(prefix_cache_gib)
-        self.encoder, self.readout, self.claims_per_row = encoder, readout, claims_per_row
+        self.encoder, self.head, self.claims_per_row = encoder, head, claims_per_row
         self.decision, self.media_root, self.fingerprint = decision, media_root, fingerprint
         self.batch_tokens, self.notes = batch_tokens, tuple(notes)
         self.modalities, self.windowing = None if modalities is None else tuple(modalities), windowing
         asked = None if untrained_evidence else self.modalities
-        self.scorer = PrefixScorer(model, readout, encoder.layout, encoder.pad_id, self.prefixes, claims_per_row)
+        self.scorer = PrefixScorer(model, head, encoder.layout, encoder.pad_id, self.prefixes, claims_per_row)
         self.reader = SegmentReader(encoder, self.scorer, media_root, frame_cache, vision_features, asked)
 
     @classmethod
@@ -340,7 +340,7 @@ class Verifier:
         shrink_frames: bool = False,
     ) -> list[Verdict]:
         self.scorer.check()
-        asking = Asking(self.scorer, self.reader, self.batch_tokens, shrink_frames)
+        asking = BatchScorer(self.scorer, self.reader, self.batch_tokens, shrink_frames)
         judge = Judge(self.decision, operating_point)
         if self.windowing is None:
             return asking.verdicts(pairs, judge, keyed, progress)

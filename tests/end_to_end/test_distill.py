@@ -26,7 +26,7 @@ from proofreel.models.backbones.base import load_backbone, load_processor, visio
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.directory.format import fingerprint, read_directory
 from proofreel.models.engine.forward import verdict_logits
-from proofreel.models.engine.heads import Head, margin
+from proofreel.models.engine.heads import NLIHead, margin
 from proofreel.models.inputs.encoder import Encoder
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import recipe
@@ -131,7 +131,7 @@ def test_labels_teachers_and_rows_with_one_of_them_have_their_shares_of_the_loss
         dataclasses.replace(p, evidence=(Passage("A clip."),), **change)
         for p, change in zip(read_split(colour_dataset, "train"), given, strict=False)
     ]
-    head, distillation = Head(), Distillation(alpha=0.25, temperature=2.0)
+    head, distillation = NLIHead(), Distillation(alpha=0.25, temperature=2.0)
     model = load_backbone(tiny_base, head=head)
     encoder = Encoder(load_processor(tiny_base), vision_layout(model.config), Prompt(), FrameSampling())
     rows = GroupDataset(pairs, encoder, 8, distillation=distillation)
@@ -141,7 +141,7 @@ def test_labels_teachers_and_rows_with_one_of_them_have_their_shares_of_the_loss
     trainer = recipe.VerdictTrainer(
         model=model,
         args=TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"),
-        readout=head,
+        head=head,
         layout=encoder.layout,
         loss=DistillationLoss(Loss(), distillation),
     )

@@ -241,7 +241,7 @@ def text_trainer(encoder, tiny_base, out, labels, **changes):
     trainer: Any = VerdictTrainer(
         model=model,
         args=TrainingArguments(str(out), use_cpu=True, report_to="none", **changes),
-        readout=NextToken(LabelWords.of(encoder.prompt, encoder.tokenizer)),
+        head=NextToken(LabelWords.of(encoder.prompt, encoder.tokenizer)),
         layout=encoder.layout,
     )
     return trainer, rows

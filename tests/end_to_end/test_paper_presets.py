@@ -226,7 +226,7 @@ def test_a_preset_trains_a_tiny_base_and_the_draft_reloads_to_the_trainers_margi
     pairs, kept = read_split(colour_dataset, "test"), []
 
     def keep(trainer, encoder, config):
-        verifier = Verifier(trainer.model.eval(), encoder, trainer.readout, config.claims_per_row)
+        verifier = Verifier(trainer.model.eval(), encoder, trainer.head, config.claims_per_row)
         kept.extend(v.margin for v in verifier.score_pairs(pairs))
         return save(trainer, encoder, config)
 

@@ -53,7 +53,7 @@ def train(tiny_base, colour_dataset, tmp_path, monkeypatch):
 
         def keep(trainer, encoder, config):
             trainer.model.eval()
-            verifier = Verifier(trainer.model, encoder, trainer.readout, config.claims_per_row)
+            verifier = Verifier(trainer.model, encoder, trainer.head, config.claims_per_row)
             kept["margins"] = [v.margin for v in verifier.score_pairs(read_split(colour_dataset, "test"))]
             return save(trainer, encoder, config)
 

@@ -19,7 +19,7 @@ from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
 from proofreel.models.directory.format import read_directory
 from proofreel.models.engine.forward import verdict_logits
-from proofreel.models.engine.heads import THREE_LABELS, Head, margin
+from proofreel.models.engine.heads import THREE_LABELS, NLIHead, margin
 from proofreel.models.engine.packing import IGNORED
 from proofreel.models.inputs.encoder import Encoder
 from proofreel.models.verifier.verifier import Verifier
@@ -115,7 +115,7 @@ def test_what_was_trained_is_what_is_loaded(tiny_base, colour_dataset, tmp_path,
 
     def keep(trainer, encoder, config):
         trainer.model.eval()
-        verifier = Verifier(trainer.model, encoder, trainer.readout, config.claims_per_row)
+        verifier = Verifier(trainer.model, encoder, trainer.head, config.claims_per_row)
         kept["margins"] = [v.margin for v in verifier.score_pairs(read_split(colour_dataset, "test"))]
         return save(trainer, encoder, config)
 
@@ -304,7 +304,7 @@ def test_a_head_of_three_labels_learns_classes_where_known_and_margins_from_soft
     pairs = [dataclasses.replace(p, evidence=(Passage("A clip."),)) for p in pairs]
     changes = [{"label": "supported"}, {"label": "not_enough"}, {"soft_label": 0.3, "label": None, "weight": 2.0}]
     pairs = [dataclasses.replace(p, **change) for p, change in zip(pairs, changes, strict=True)]
-    head = Head(THREE_LABELS)
+    head = NLIHead(THREE_LABELS)
     model = load_backbone(tiny_base, head=head)
     encoder = Encoder(load_processor(tiny_base), vision_layout(model.config), Prompt(), FrameSampling())
     rows = GroupDataset(pairs, encoder, 8, labels=head.labels)
@@ -313,7 +313,7 @@ def test_a_head_of_three_labels_learns_classes_where_known_and_margins_from_soft
     trainer = VerdictTrainer(
         model=model,
         args=TrainingArguments(str(tmp_path), use_cpu=True, report_to="none"),
-        readout=head,
+        head=head,
         layout=encoder.layout,
     )
     loss = trainer.compute_loss(model, batch)

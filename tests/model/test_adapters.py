@@ -15,7 +15,7 @@ from proofreel.models.backbones.base import load_backbone, load_processor, visio
 from proofreel.models.backbones.lora import PARTS, attach_lora, lora_targets, trainable_summary
 from proofreel.models.backbones.shapes import meta_model, published_config
 from proofreel.models.engine.forward import margins
-from proofreel.models.engine.heads import Head, NextToken
+from proofreel.models.engine.heads import NextToken, NLIHead
 from proofreel.models.engine.packing import collate, pack
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Encoder
@@ -111,6 +111,6 @@ def test_unknown_parts_are_refused(tiny_base, parts):
 
 def test_a_backbone_without_the_part_is_refused(tiny_base):
     with pytest.raises(ConfigError, match="has no such layers"):
-        adapted(tiny_base, ("language_model", "lm_head"), head=Head())
+        adapted(tiny_base, ("language_model", "lm_head"), head=NLIHead())
     with pytest.raises(ConfigError, match="has no such layers"):
         lora_targets(meta_model(published_config("Qwen2.5-7B-Instruct")), ["visual"])

@@ -19,7 +19,7 @@ from proofreel.models.backbones.base import load_backbone, load_processor, visio
 from proofreel.models.backbones.lora import attach_lora, trainable_summary
 from proofreel.models.backbones.score_head import Qwen2_5_VLForVerdicts
 from proofreel.models.engine.forward import margins
-from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
+from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, NextToken, NLIHead, margin
 from proofreel.models.engine.packing import collate, pack
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Encoder
@@ -74,22 +74,22 @@ def test_next_token_reads_the_verdict_words_alone():
 @pytest.mark.parametrize("labels", [("refuted", "supported"), ("supported",), ("supported", "not_enough", "refuted")])
 def test_labels_in_an_order_a_margin_would_misread_are_refused(labels):
     with pytest.raises(ModelInputError, match="use one in this order"):
-        Head(labels)
+        NLIHead(labels)
 
 
 def test_a_head_that_does_not_fit_the_model_is_refused(tiny_base, encoder, evidence):
     with pytest.raises(ModelInputError, match="load the backbone with this head"):
-        margins_of(load(tiny_base), encoder, evidence, Head(TWO_LABELS))
+        margins_of(load(tiny_base), encoder, evidence, NLIHead(TWO_LABELS))
 
 
 def test_a_head_of_two_labels_starts_as_the_next_token_verifier(tiny_base, encoder, words, evidence):
     told = margins_of(load(tiny_base), encoder, evidence, NextToken(words))
-    scored = margins_of(load(tiny_base, head=Head(), words=words), encoder, evidence, Head())
+    scored = margins_of(load(tiny_base, head=NLIHead(), words=words), encoder, evidence, NLIHead())
     assert torch.allclose(told, scored, atol=1e-6)
 
 
 def test_a_head_of_three_labels_starts_log_two_below_and_tells_its_labels_apart(tiny_base, encoder, words, evidence):
-    head = Head(THREE_LABELS)
+    head = NLIHead(THREE_LABELS)
     model = load(tiny_base, head=head, words=words)
     told = margins_of(load(tiny_base), encoder, evidence, NextToken(words))
     assert torch.allclose(margins_of(model, encoder, evidence, head), told - torch.tensor(2.0).log(), atol=1e-3)
@@ -100,9 +100,9 @@ def test_a_head_of_three_labels_starts_log_two_below_and_tells_its_labels_apart(
 
 def test_without_words_a_head_starts_at_random(tiny_base, words):
     torch.manual_seed(0)
-    model = load(tiny_base, head=Head())
+    model = load(tiny_base, head=NLIHead())
     assert model.score.weight.std() > 0
-    assert not torch.equal(model.score.weight, load(tiny_base, head=Head(), words=words).score.weight)
+    assert not torch.equal(model.score.weight, load(tiny_base, head=NLIHead(), words=words).score.weight)
 
 
 def test_the_start_is_read_from_the_embeddings_where_the_output_layer_is_tied_to_them(tiny_base, words, tmp_path):
@@ -111,7 +111,7 @@ def test_the_start_is_read_from_the_embeddings_where_the_output_layer_is_tied_to
     model.tie_weights()
     model.save_pretrained(tmp_path)
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
-    head = load(tmp_path, head=Head(), words=words)
+    head = load(tmp_path, head=NLIHead(), words=words)
     expected = model.get_input_embeddings().weight[[words.supported_id, words.refuted_id]]
     assert torch.equal(head.score.weight, expected)
     assert head.get_input_embeddings().weight.shape[0] > 2  # and nothing was tied to the head
@@ -119,10 +119,10 @@ def test_the_start_is_read_from_the_embeddings_where_the_output_layer_is_tied_to
 
 @pytest.mark.parametrize("labels", [TWO_LABELS, THREE_LABELS])
 def test_a_full_model_with_its_head_is_loaded_as_it_was_saved(tiny_base, encoder, evidence, tmp_path, labels):
-    model = load(tiny_base, head=Head(labels))
+    model = load(tiny_base, head=NLIHead(labels))
     model.save_pretrained(tmp_path)
-    again = load(tmp_path, head=Head(labels))
-    assert torch.equal(*(margins_of(m, encoder, evidence, Head(labels)) for m in (model, again)))
+    again = load(tmp_path, head=NLIHead(labels))
+    assert torch.equal(*(margins_of(m, encoder, evidence, NLIHead(labels)) for m in (model, again)))
     saved = json.loads((tmp_path / "config.json").read_text())
     assert list(saved["id2label"].values()) == list(labels)
     assert "attn" not in json.dumps(saved)
@@ -130,9 +130,9 @@ def test_a_full_model_with_its_head_is_loaded_as_it_was_saved(tiny_base, encoder
     assert names ^ before == {"score.weight", "lm_head.weight"}  # named as in released files, the head aside
 
 
-@pytest.mark.parametrize("head", [None, Head(TWO_LABELS)])
+@pytest.mark.parametrize("head", [None, NLIHead(TWO_LABELS)])
 def test_a_checkpoint_with_another_head_is_refused(tiny_base, tmp_path, head):
-    load(tiny_base, head=Head(THREE_LABELS)).save_pretrained(tmp_path)
+    load(tiny_base, head=NLIHead(THREE_LABELS)).save_pretrained(tmp_path)
     with pytest.raises(DirectoryError, match="its head has the labels" if head else "weights do not fit"):
         load(tmp_path, head=head)
 
@@ -140,17 +140,17 @@ def test_a_checkpoint_with_another_head_is_refused(tiny_base, tmp_path, head):
 def test_a_head_lost_from_its_checkpoint_is_not_made_up(tiny_base, tmp_path, words):
     from safetensors.torch import save_file
 
-    load(tiny_base, head=Head()).save_pretrained(tmp_path)
+    load(tiny_base, head=NLIHead()).save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     weights.pop("score.weight")
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(DirectoryError, match=r"score\.weight"):
-        load(tmp_path, head=Head(), words=words)
+        load(tmp_path, head=NLIHead(), words=words)
 
 
 @pytest.mark.parametrize("task_type", [None, "CAUSAL_LM"])
 def test_an_adapter_carries_the_trained_head(tiny_base, encoder, words, evidence, tmp_path, task_type):
-    head = Head(THREE_LABELS)
+    head = NLIHead(THREE_LABELS)
     config = LoraConfig(r=2, init_lora_weights=False, task_type=task_type)
     model = attach_lora(load(tiny_base, head=head, words=words), config)
     counts = trainable_summary(model)
@@ -168,21 +168,21 @@ def test_an_adapter_carries_the_trained_head(tiny_base, encoder, words, evidence
 
 def test_quantisation_leaves_the_head_as_it_is(tiny_base, encoder, words, evidence):
     nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
-    model = load(tiny_base, quantization_config=nf4, head=Head(), words=words)
+    model = load(tiny_base, quantization_config=nf4, head=NLIHead(), words=words)
     assert isinstance(model, Qwen2_5_VLForVerdicts)
     assert type(model.score) is torch.nn.Linear
-    assert torch.equal(model.score.weight, load(tiny_base, head=Head(), words=words).score.weight)
-    packed = margins_of(model, encoder, evidence, Head())
+    assert torch.equal(model.score.weight, load(tiny_base, head=NLIHead(), words=words).score.weight)
+    packed = margins_of(model, encoder, evidence, NLIHead())
     with torch.no_grad():
-        alone = plain_margins(model, evidence, [encoder.claim_ids(c) for c in CLAIMS], Head())
+        alone = plain_margins(model, evidence, [encoder.claim_ids(c) for c in CLAIMS], NLIHead())
     assert torch.allclose(packed, alone, atol=1e-4, rtol=1e-5)
 
 
 def test_logits_exist_at_kept_positions_only(tiny_base, encoder, evidence):
-    model = load(tiny_base, head=Head(THREE_LABELS))
+    model = load(tiny_base, head=NLIHead(THREE_LABELS))
     shapes = []
     model.score.register_forward_hook(lambda _, args, out: shapes.append((args[0].shape, out.shape)))
-    margins_of(model, encoder, evidence, Head(THREE_LABELS))
+    margins_of(model, encoder, evidence, NLIHead(THREE_LABELS))
     assert shapes == [((len(CLAIMS), 64), (len(CLAIMS), 3))]
     with torch.no_grad():
-        assert plain_logits(model, evidence, encoder.claim_ids("No."), Head(THREE_LABELS)).shape == (3,)
+        assert plain_logits(model, evidence, encoder.claim_ids("No."), NLIHead(THREE_LABELS)).shape == (3,)

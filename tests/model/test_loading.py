@@ -27,7 +27,7 @@ from proofreel.core.prompt import Prompt
 from proofreel.models.backbones.base import load_backbone, load_processor, weights_sha256
 from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
 from proofreel.models.directory.format import CONFIG, fingerprint, write_manifest
-from proofreel.models.engine.heads import Head
+from proofreel.models.engine.heads import NLIHead
 from proofreel.models.engine.vision_features import check_frozen
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Media
@@ -351,7 +351,7 @@ def test_a_full_model_without_the_head_it_should_have_is_refused(tiny_base, smal
 
 
 def test_a_full_models_head_that_lost_its_weights_is_refused(tiny_base, small_sampling, tmp_path):
-    directory = full_model(tiny_base, tmp_path / "full", small_sampling, Head())
+    directory = full_model(tiny_base, tmp_path / "full", small_sampling, NLIHead())
     path = directory / "model" / "model.safetensors"
     tensors = load_file(path)
     save_file({n: w for n, w in tensors.items() if n != "score.weight"}, path, {"format": "pt"})

@@ -15,7 +15,7 @@ from proofreel.core.prompt import Prompt
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
 from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.engine.forward import margins, verdict_logits
-from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
+from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, NextToken, NLIHead, margin
 from proofreel.models.engine.packing import IGNORED, claim_mask, collate, pack, to_device
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Encoder, Media
@@ -101,7 +101,7 @@ def test_rows_of_different_length_in_one_batch_keep_their_margins(model, encoder
     assert torch.allclose(both[1], alone[1], atol=1e-4)
 
 
-READOUTS = {"next token": None, "two labels": Head(TWO_LABELS), "three labels": Head(THREE_LABELS)}
+READOUTS = {"next token": None, "two labels": NLIHead(TWO_LABELS), "three labels": NLIHead(THREE_LABELS)}
 
 
 def prepared(base, words, head, how, checkpointing):

@@ -33,7 +33,7 @@ def test_one_prediction_per_row_in_order(published, colour_dataset, tmp_path):
     verifier = Verifier.from_pretrained(published, device="cpu")
     assert source["verifier_fingerprint"] == verifier.fingerprint
     assert source["prompt_sha256"] == read_directory(published).prompt_sha256
-    assert source["labels"] == list(verifier.readout.labels)
+    assert source["labels"] == list(verifier.head.labels)
     assert "model" not in source
 
 

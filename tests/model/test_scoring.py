@@ -21,7 +21,7 @@ from proofreel.core.prompt import Prompt
 from proofreel.data_prep.media.frame_cache import FrameCache
 from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
 from proofreel.models.backbones.lora import attach_lora
-from proofreel.models.engine.batching import Asking
+from proofreel.models.engine.batching import BatchScorer
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import collate, pack
@@ -121,7 +121,7 @@ def alone(scorer: PrefixScorer, evidence: EncodedEvidence, claims: tuple[torch.T
     """Margins by one full forward per claim, without any cache."""
     with torch.no_grad():
         batches = [collate([pack(evidence, [claim])], scorer.pad_id) for claim in claims]
-        return torch.cat([margins(scorer.model, b, scorer.readout, scorer.layout)[0] for b in batches]).numpy()
+        return torch.cat([margins(scorer.model, b, scorer.head, scorer.layout)[0] for b in batches]).numpy()
 
 
 def ids_of(encoder: Encoder, claims: list[str]) -> tuple[torch.Tensor, ...]:
@@ -435,7 +435,7 @@ def test_what_the_network_is_not_given_fails_its_segment_only(make_verifier, enc
     blind = dataclasses.replace(good, vision={"video_grid_thw": good.vision["video_grid_thw"]})
     claims = ids_of(encoder, CLAIMS[:1])
     batch = [Reading(Segment(e, claims), (i,), {}) for i, e in enumerate((good, blind, good))]
-    found = dict(Asking(verifier.scorer, verifier.reader, 4096).answer(batch))
+    found = dict(BatchScorer(verifier.scorer, verifier.reader, 4096).answer(batch))
     assert [found[i].error is None for i in range(3)] == [True, False, True]
     assert "pixels" in (found[1].error or "")
 

@@ -36,7 +36,7 @@ from proofreel.models.backbones.lora import attach_lora, trainable_summary
 from proofreel.models.backbones.shapes import lora_parameters, meta_model, published_config
 from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
 from proofreel.models.engine.forward import margins, verdict_logits
-from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, Head, NextToken, margin
+from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, NextToken, NLIHead, margin
 from proofreel.models.engine.packing import IGNORED, collate, pack
 from proofreel.models.engine.prefix_cache import PrefixCache
 from proofreel.models.engine.scorer import PrefixScorer, Segment
@@ -50,7 +50,7 @@ TALK = (Transcript("She takes the red ball.\n\nThen she leaves.", 0.0, 4.5), Pas
 SHORT = (Passage("Hi."),)
 VIDEO = VideoSegment("a.mp4", 0, 2)
 LAYERS = r"model\.layers\..*_proj"
-READOUTS = {"next token": None, "two labels": Head(TWO_LABELS), "three labels": Head(THREE_LABELS)}
+READOUTS = {"next token": None, "two labels": NLIHead(TWO_LABELS), "three labels": NLIHead(THREE_LABELS)}
 NF4 = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.float32}
 
 
@@ -389,7 +389,7 @@ def altered(base, folder, change):
 
 
 @pytest.mark.parametrize("lost", ["model.norm.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight"])
-@pytest.mark.parametrize("head", [None, Head()])
+@pytest.mark.parametrize("head", [None, NLIHead()])
 def test_a_weight_that_is_missing_is_not_made_up(base, tmp_path, words, lost, head):
     folder = altered(base, tmp_path, lambda weights: weights.pop(lost))
     if head is not None and lost == "lm_head.weight":
@@ -416,8 +416,8 @@ def test_tied_embeddings_stay_one_matrix(bases):
 @pytest.mark.parametrize("tied", [False, True])
 def test_a_head_of_two_labels_starts_as_the_next_token_verifier(bases, encoder, words, tied):
     told = packed(load(bases[tied]), encoder, NextToken(words))
-    model = load(bases[tied], head=Head(), words=words)
-    assert torch.allclose(told, packed(model, encoder, Head()), atol=1e-6)
+    model = load(bases[tied], head=NLIHead(), words=words)
+    assert torch.allclose(told, packed(model, encoder, NLIHead()), atol=1e-6)
     assert model.score.weight.shape == (2, 64)
     assert model.get_input_embeddings().weight.shape[0] > 2  # and nothing was tied to the head
 
@@ -425,10 +425,10 @@ def test_a_head_of_two_labels_starts_as_the_next_token_verifier(bases, encoder, 
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("labels", [TWO_LABELS, THREE_LABELS])
 def test_a_full_model_with_its_head_is_loaded_as_it_was_saved(bases, encoder, tmp_path, labels, tied):
-    model = load(bases[tied], head=Head(labels))
+    model = load(bases[tied], head=NLIHead(labels))
     model.save_pretrained(tmp_path)
-    again = load(tmp_path, head=Head(labels))
-    assert torch.equal(*(packed(m, encoder, Head(labels)) for m in (model, again)))
+    again = load(tmp_path, head=NLIHead(labels))
+    assert torch.equal(*(packed(m, encoder, NLIHead(labels)) for m in (model, again)))
     saved = json.loads((tmp_path / "config.json").read_text())
     assert list(saved["id2label"].values()) == list(labels)
     assert "attn" not in json.dumps(saved)
@@ -438,7 +438,7 @@ def test_a_full_model_with_its_head_is_loaded_as_it_was_saved(bases, encoder, tm
     )
     with pytest.raises(DirectoryError, match="weights do not fit"):
         load(tmp_path)
-    other = Head(THREE_LABELS if labels == TWO_LABELS else TWO_LABELS)
+    other = NLIHead(THREE_LABELS if labels == TWO_LABELS else TWO_LABELS)
     with pytest.raises(DirectoryError, match="its head has the labels"):
         load(tmp_path, head=other)
 
@@ -470,7 +470,7 @@ def test_an_adapter_is_loaded_as_it_was_trained(base, encoder, words, tmp_path, 
 
 
 @pytest.mark.parametrize("tied", [False, True])
-@pytest.mark.parametrize("head", [None, Head()])
+@pytest.mark.parametrize("head", [None, NLIHead()])
 def test_quantisation_takes_every_linear_layer_and_leaves_the_output_alone(bases, encoder, words, head, tied):
     from bitsandbytes.nn import Linear4bit
 
@@ -485,7 +485,7 @@ def test_quantisation_takes_every_linear_layer_and_leaves_the_output_alone(bases
 
 
 def test_what_trains_is_counted_as_language_model_and_head(base, words):
-    model = attach_lora(load(base, head=Head(), words=words), LoraConfig(r=2, target_modules=LAYERS))
+    model = attach_lora(load(base, head=NLIHead(), words=words), LoraConfig(r=2, target_modules=LAYERS))
     counts = trainable_summary(model)
     assert counts["score"] == 2 * 64
     assert counts["language_model"] > 0
@@ -504,7 +504,7 @@ LINEARS = {f"self_attn.{n}_proj" for n in "qkvo"} | {f"mlp.{n}_proj" for n in ("
 ALL_LINEARS = {f"model.layers.{i}.{linear}" for i in range(28) for linear in LINEARS}
 
 
-@pytest.mark.parametrize("head", [None, Head(THREE_LABELS)])
+@pytest.mark.parametrize("head", [None, NLIHead(THREE_LABELS)])
 def test_adapters_hit_every_linear_layer_of_the_7b_and_nothing_else(text_7b, head):
     with torch.device("meta"):
         model = attach_lora(meta_model(text_7b, head), LoraConfig(r=16))
@@ -515,7 +515,7 @@ def test_adapters_hit_every_linear_layer_of_the_7b_and_nothing_else(text_7b, hea
     assert counts["score"] == (0 if head is None else 3 * 3584)
 
 
-@pytest.mark.parametrize("head", [None, Head()])
+@pytest.mark.parametrize("head", [None, NLIHead()])
 def test_nf4_takes_every_linear_layer_of_the_7b_and_leaves_the_output_alone(text_7b, head):
     from bitsandbytes.nn import Linear4bit
     from transformers.integrations.bitsandbytes import replace_with_bnb_linear
