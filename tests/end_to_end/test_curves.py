@@ -87,7 +87,6 @@ sys.exit(sft.main(sys.argv[1:]))
 """
 
 
-@pytest.mark.slow
 def test_wandb_offline_keeps_the_run_on_disk_and_asks_no_network(tiny_base, colour_dataset, tmp_path):
     words = sft_arguments(tiny_base, colour_dataset, tmp_path / "run", max_steps=2, report_to="wandb")
     env = os.environ | {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(tmp_path)}

@@ -98,7 +98,6 @@ def test_alpha_one_trains_the_weights_that_labels_alone_train_bit_for_bit(tiny_b
     assert any(not torch.equal(v, adapter(tmp_path / "sft")[n]) for n, v in adapter(tmp_path / "half").items())
 
 
-@pytest.mark.slow
 def test_a_teacher_alone_teaches_what_soft_labels_teach_and_evaluation_is_on_labels(tiny_base, labelled, tmp_path):
     """Its entropy apart, which has no gradient; and what it says of rows to validate on is not asked."""
     data, teacher = labelled
@@ -179,7 +178,6 @@ def test_batch_eight_once_equals_batch_one_eight_times_and_claims_packed_equal_c
     assert_same_steps(once, alone)
 
 
-@pytest.mark.slow
 def test_two_processes_and_accumulation_learn_what_one_batch_does_with_every_objective(tiny_base, eight, tmp_path):
     runs, pairs = [], []
     data, teacher = eight
@@ -195,7 +193,6 @@ def test_two_processes_and_accumulation_learn_what_one_batch_does_with_every_obj
         assert_same_steps(one, two)
 
 
-@pytest.mark.slow
 def test_a_student_of_an_nli_head_over_four_bits_comes_to_say_what_its_teacher_says(
     tiny_base, colour_dataset, tmp_path
 ):
@@ -218,7 +215,6 @@ def test_a_student_of_an_nli_head_over_four_bits_comes_to_say_what_its_teacher_s
 # ---- Teacher, student and what is recorded ----
 
 
-@pytest.mark.slow
 def test_the_whole_chain_with_a_teacher_of_more_frames_and_a_student_that_says_who_taught_it(
     tiny_base, trained_run, colour_dataset, tmp_path
 ):

@@ -108,11 +108,6 @@ def alone(tiny_base, tmp_path_factory):
     return go
 
 
-@pytest.fixture(scope="module")
-def reference(alone, rows):
-    return alone(rows)
-
-
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
@@ -170,23 +165,28 @@ def check_same(one, two, data):
 has_compiler = any(shutil.which(name) for name in ("g++", "c++", "clang++"))
 needs_compiler = pytest.mark.skipif(not has_compiler, reason="no C++ compiler: DeepSpeed builds its CPU kernels here")
 ENGINES = [
-    pytest.param("accelerate_ddp.yaml", "MULTI_CPU", 1.0, {"use_cpu": True}, id="ddp"),
-    pytest.param("accelerate_cpu_zero2.yaml", "DEEPSPEED", 1.0, {}, id="zero2", marks=needs_compiler),
+    pytest.param("accelerate_ddp.yaml", "MULTI_CPU", 1.0, {"use_cpu": True}, id="ddp", marks=pytest.mark.nightly),
+    pytest.param(
+        "accelerate_cpu_zero2.yaml", "DEEPSPEED", 1.0, {}, id="zero2", marks=[needs_compiler, pytest.mark.nightly]
+    ),
     pytest.param("accelerate_cpu_zero3.yaml", "DEEPSPEED", 0.51, REENTRANT, id="zero3", marks=needs_compiler),
     pytest.param("accelerate_fsdp2.yaml", "FSDP", 0.51, {}, id="fsdp2"),
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("config", "engine", "held", "changes"), ENGINES)
 def test_two_processes_learn_and_measure_what_one_does_and_leave_its_adapter(
-    config, engine, held, changes, reference, tiny_base, rows, tmp_path
+    config, engine, held, changes, alone, tiny_base, rows, mixed_rows, tmp_path
 ):
+    """A sharded tower is trained on rows that show a video, an image or nothing: its ranks must call it equally."""
+    rows = mixed_rows if "zero3" in config else rows
+    reference = alone(rows)
     out = tmp_path / "run"
     told = launch(config, tiny_base, rows, out, **changes)
     assert {t["engine"] for t in told} == {engine}
     assert all(t["held"] <= held for t in told)
     check_same(reference, out, rows)
+    assert told[0]["tower_calls"] == told[1]["tower_calls"] > 0
     best = max(logged(reference, "eval_auc"))
     assert [t["best_metric"] for t in told] == pytest.approx([best, best], abs=TOLERANCE)
     assert {t["best_step"] for t in told} == {logged(reference, "eval_auc").index(best) + 1}
@@ -199,11 +199,10 @@ def test_two_processes_learn_and_measure_what_one_does_and_leave_its_adapter(
         assert logged(out, "loss")[-1] == pytest.approx(logged(reference, "loss")[-1], abs=TOLERANCE)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "more"),
     [
-        pytest.param("accelerate_cpu_zero3.yaml", [], id="sharded tower", marks=needs_compiler),
+        pytest.param("accelerate_cpu_zero3.yaml", [], id="sharded tower", marks=[needs_compiler, pytest.mark.nightly]),
         pytest.param(
             "accelerate_ddp.yaml", ["--lora_parts", "language_model", "visual", "--use_cpu", "true"], id="trained"
         ),
@@ -217,16 +216,29 @@ def test_ranks_call_the_tower_equally_often_where_rows_show_videos_images_or_not
     assert told[0]["tower_calls"] == told[1]["tower_calls"] > 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "more", "reason"),
     [
-        ("accelerate_cpu_zero2.yaml", ["--use_cpu", "true"], "use_cpu: accelerate leaves DeepSpeed out"),
-        ("accelerate_cpu_zero3.yaml", [], "ddp_backend: 2 processes were launched and each would train alone"),
-        ("accelerate_cpu_zero3.yaml", ["--ddp_backend", "gloo", "--vision_cache", "x"], "vision_cache: the tower's"),
-        ("accelerate_fsdp2.yaml", ["--ddp_backend", "gloo"], "distributed_type: accelerate has FSDP for GPUs only"),
+        pytest.param(
+            *("accelerate_cpu_zero2.yaml", ["--use_cpu", "true"], "use_cpu: accelerate leaves DeepSpeed out"),
+            id="ddp for zero2",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            *("accelerate_cpu_zero3.yaml", [], "ddp_backend: 2 processes were launched and each would train alone"),
+            id="one process each",
+        ),
+        pytest.param(
+            *("accelerate_cpu_zero3.yaml", ["--ddp_backend", "gloo", "--vision_cache", "x"], "vision_cache: the tower"),
+            id="vision cache",
+            marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            *("accelerate_fsdp2.yaml", ["--ddp_backend", "gloo"], "distributed_type: accelerate has FSDP for GPUs"),
+            id="fsdp on a cpu",
+            marks=pytest.mark.nightly,
+        ),
     ],
-    ids=["ddp for zero2", "one process each", "vision cache", "fsdp on a cpu"],
 )
 def test_a_run_that_would_not_be_the_one_launched_stops_before_its_weights(
     config, more, reason, tiny_base, rows, tmp_path
@@ -249,6 +261,25 @@ def test_an_engine_that_runs_is_not_refused(name, monkeypatch):
     state.distributed_type = DistributedType.NO
     with pytest.raises(ConfigError):
         check_engine(training)
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "world_size", "vision_cache", "key"),
+    [
+        ("DEEPSPEED", "MULTI_CPU", 2, None, "use_cpu: accelerate leaves DeepSpeed out"),
+        ("DEEPSPEED", "NO", 1, None, "ddp_backend: 2 processes were launched"),
+        ("FSDP", "MULTI_GPU", 2, "x", "vision_cache: the tower's weights are sharded"),
+        ("FSDP", "MULTI_CPU", 2, None, "distributed_type: accelerate has FSDP for GPUs only"),
+        ("NOTHING", "NO", 2, None, "use_cpu: gradients of 2 processes on CPUs would not be averaged"),
+    ],
+)
+def test_an_engine_that_is_not_the_launched_one_is_refused(engine, kind, world_size, vision_cache, key, monkeypatch):
+    monkeypatch.setenv(f"ACCELERATE_USE_{engine}", "true")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    state = SimpleNamespace(distributed_type=DistributedType[kind])
+    training: Any = SimpleNamespace(distributed_state=state, world_size=world_size, use_cpu=True)
+    with pytest.raises(ConfigError, match=key):
+        check_engine(training, vision_cache)
 
 
 def launcher_environment(path, monkeypatch):
@@ -290,7 +321,6 @@ def test_launch_configs_become_the_engine_they_name(path, monkeypatch):
     del plugin  # transformers knows of ZeRO-3 as long as a plugin lives
 
 
-@pytest.mark.slow
 def test_qlora_on_the_cpu_learns_and_goes_on_after_an_evaluation(alone, rows):
     """On some CPUs bitsandbytes repacks weights for inference, and would then give no gradient."""
     changes = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "use_bnb_nested_quant": True, "max_steps": 45}

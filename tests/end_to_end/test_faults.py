@@ -154,7 +154,6 @@ def test_a_step_of_rows_that_all_cannot_be_read_teaches_nothing(train, clips, ti
     assert len((folder / "bad_rows.jsonl").read_text().splitlines()) == len(paths)
 
 
-@pytest.mark.slow
 def test_rows_of_the_validation_split_that_cannot_be_read_are_left_out_of_its_metrics(
     train, clips, monkeypatch, tmp_path
 ):
@@ -190,7 +189,6 @@ class KillsItsWorker(GroupDataset):
         return super()._encode(evidence)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("bad_rows", ["stop", "skip"])
 def test_a_loader_worker_that_dies_is_blamed_on_the_row_it_read(train, clips, monkeypatch, bad_rows):
     dataset, paths = clips
@@ -301,7 +299,6 @@ def test_stamps_tell_a_changed_file_from_one_that_is_as_it_was(tmp_path):
         stamps.check(evidence)
 
 
-@pytest.mark.slow
 def test_a_deadline_holds_in_loader_workers_too(clips, encoder, reader_hangs):
     dataset, _ = clips
     rows = GroupDataset(read_split(dataset, "train"), encoder, 8, 0.0, DeadlineReader(1.5))  # type: ignore[arg-type]
@@ -338,7 +335,6 @@ def test_parameters_of_the_tower_are_due_when_there_are_pixels():
     assert not model["visual"].weight._post_accumulate_grad_hooks
 
 
-@pytest.mark.slow
 def test_a_disk_that_is_full_says_so_and_leaves_the_last_checkpoint_whole(train, clips, monkeypatch):
     """/dev/full refuses every byte, with the error of a full disk."""
     dataset, _ = clips

@@ -346,7 +346,6 @@ def test_the_command_refuses_what_an_endpoint_has_no_place_for(server: Server, c
     assert server.bodies == []
 
 
-@pytest.mark.slow
 def test_killed_by_signal_nine_while_asking_it_goes_on_and_pays_for_no_answer_twice(
     server: Server, colour_dataset, tmp_path, monkeypatch
 ):

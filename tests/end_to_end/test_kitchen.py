@@ -145,7 +145,6 @@ def test_a_frame_is_the_same_whichever_others_are_drawn(scenes: list[Scene]) -> 
 # Files.
 
 
-@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(world: Path, tmp_path: Path) -> None:
     make_world(tmp_path / "again", SMALL)
     files = sorted(p.relative_to(world) for p in world.rglob("*") if p.is_file())

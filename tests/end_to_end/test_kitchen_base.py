@@ -177,7 +177,6 @@ def test_cached_words_are_those_of_whole_forwards(untaught):
     assert torch.equal(logits_TV[start : start + len(said)].argmax(-1), said)
 
 
-@pytest.mark.slow
 def test_the_tower_learns_and_nothing_else_does(untaught):
     base, teacher = untaught
     before = {name: weight.clone() for name, weight in base.state_dict().items()}
@@ -195,7 +194,6 @@ def short_pretraining(monkeypatch):
         monkeypatch.setattr(kitchen_pretrain, name, value)
 
 
-@pytest.mark.slow
 def test_pretraining_repeats_itself_and_goes_on_where_it_stopped(tmp_path, monkeypatch, short_pretraining):
     _, whole = kitchen_pretrain.pretrain(tmp_path / "whole", 2, tower_steps=1)
     assert len(whole) == 2
@@ -237,7 +235,6 @@ def test_unseen_combinations_are_captioned(shipped):
     assert min(found.values()) >= 0.95, found
 
 
-@pytest.mark.slow
 def test_unseen_combinations_are_captioned_from_files(shipped, tmp_path):
     base, teacher = shipped
     clips = list(islice(stream(12, held_out=True), 48))

@@ -19,7 +19,6 @@ def test_its_golden_margins_come_out_again(capsys):
     assert "ok" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_the_readmes_first_example_runs_as_printed():
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert code
@@ -56,7 +55,6 @@ def auc(verifier, pairs):
     return float(roc_auc([v.margin for v in verdicts], [p.label == "supported" for p in pairs]))
 
 
-@pytest.mark.slow
 def test_it_judges_new_clips_and_falls_without_their_frames(fresh_pairs):
     from proofreel.eval.scoring.score import mismatch_evidence
     from proofreel.models.verifier.verifier import Verifier

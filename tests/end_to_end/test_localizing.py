@@ -115,7 +115,6 @@ def test_windows_and_a_threshold_are_needed(kitchen):
     assert draft.localize("Tool is knife.", video.path, windowing="max:2:1", threshold=0.5).error is None
 
 
-@pytest.mark.slow
 def test_the_kitchens_steps_are_found_far_better_than_by_chance(kitchen):
     root, verifier = kitchen[1].media_root, kitchen[1]
     found, references = [], []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from nightly import first_of
 from peft import LoraConfig
 from random_drafts import random_draft
 from safetensors.torch import load_file
@@ -121,7 +122,6 @@ def test_the_launch_lines_chain_each_reads_what_the_one_before_it_wrote(name):
     assert bool(words) == ("text" in name)
 
 
-@pytest.mark.slow
 def test_the_real_text_judgments_are_built_and_mined_as_the_launch_lines_say(shared_data, tmp_path, monkeypatch):
     monkeypatch.setenv("MIRAGE_JUDGMENTS", str(shared_data / "mirage" / "metric_preference"))
     data, mined, teacher = (tmp_path / name for name in ("data", "mined", "teacher.jsonl"))
@@ -218,8 +218,7 @@ def test_what_the_paper_leaves_open_is_said_to_be_chosen(name):
     assert set(said) >= STATED[name] & {"num_train_epochs", "learning_rate", "dtype", "load_in_4bit"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mirage_next_token", "mirage_nli", "dualfact_qlora"])
+@pytest.mark.parametrize("name", first_of(["mirage_next_token", "mirage_nli", "dualfact_qlora"]))
 def test_a_preset_trains_a_tiny_base_and_the_draft_reloads_to_the_trainers_margins(
     tiny_base, colour_dataset, tmp_path, monkeypatch, name
 ):
@@ -254,7 +253,6 @@ def test_a_preset_trains_a_tiny_base_and_the_draft_reloads_to_the_trainers_margi
     assert config.prompt.response_prefix == ("<response>" if name == "mirage_next_token" else "")
 
 
-@pytest.mark.slow
 def test_dualfacts_layers_over_nf4_are_published_and_give_the_drafts_margins(
     read, tiny_base, small_sampling, colour_dataset, tmp_path
 ):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import sft_arguments
+from nightly import only
 from safetensors.torch import load_file, save_file
 
 from proofreel.core.errors import ConfigError, DirectoryError
@@ -35,6 +36,17 @@ HEADS: dict[str, dict[str, Any]] = {
     "random head": {"head_init": "random"},
 }
 CASES = [(h, w) for h in HEADS for w in WAYS if h == "next token" or "output layer" not in w]
+# Every head and every way once; the other combinations are nightly.
+CI = {
+    ("next token", "attention"),
+    ("next token", "output layer"),
+    ("next token", "quantised, output layer"),
+    ("two labels", "language model"),
+    ("two labels", "quantised"),
+    ("three labels", "tower as well"),
+    ("three labels", "full"),
+    ("random head", "dora"),
+}
 
 
 def words(base, dataset, out, **changes):
@@ -66,8 +78,7 @@ def train(tiny_base, colour_dataset, tmp_path, monkeypatch):
     return go
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("head", "way"), CASES)
+@pytest.mark.parametrize(("head", "way"), only(CI, CASES))
 def test_a_reloaded_draft_gives_the_trainers_margins_bit_for_bit(train, colour_dataset, head, way):
     draft, before = train(head, way)
     verifier = Verifier.from_pretrained(draft, device="cpu")
@@ -85,7 +96,6 @@ def test_a_reloaded_draft_gives_the_trainers_margins_bit_for_bit(train, colour_d
         assert [v.margin for v in zero_shot] != before
 
 
-@pytest.mark.slow
 def test_two_label_heads_start_as_the_zero_shot_next_token_verifier(train, colour_dataset):
     pairs, found = read_split(colour_dataset, "test"), {}
     for head in ("next token", "two labels"):

@@ -36,6 +36,13 @@ CASES = [
     for quantised in (False, True)
     if head == "next token" or targets != "output layer too"
 ]
+# Every head, every set of targets, full and quantised, once each; all of their combinations are the nightly ones.
+FEW = [
+    ("next token", "output layer too", False),
+    ("next token", "attention", True),
+    ("two labels", "attention and MLP", True),
+    ("three labels", "attention", False),
+]
 SCORE = """
 import json, sys
 from proofreel import Verifier
@@ -46,8 +53,6 @@ for directory in sys.argv[3:]:
     out[directory] = [[v.margin, v.p_supported] for v in verdicts]
 open(sys.argv[2], "w").write(json.dumps(out))
 """
-
-pytestmark = pytest.mark.slow
 
 
 def directories(folder, base, sampling, data, case):
@@ -63,13 +68,16 @@ def directories(folder, base, sampling, data, case):
     return {"draft": draft, "adapter": folder / "adapter", "merged": folder / "merged"}
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory, tiny_base, small_sampling, colour_dataset):
-    """Directories of every case, and what a fresh process says of the test rows by each."""
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(FEW, id="few"), pytest.param(CASES, id="every combination", marks=pytest.mark.nightly)],
+)
+def made(request, tmp_path_factory, tiny_base, small_sampling, colour_dataset):
+    """Directories of several cases, and what a fresh process says of the test rows by each."""
     root = tmp_path_factory.mktemp("parity")
     all_of = {
         case: directories(root / str(i), tiny_base, small_sampling, colour_dataset, case)
-        for i, case in enumerate(CASES)
+        for i, case in enumerate(request.param)
     }
     listed = [str(d) for group in all_of.values() for d in group.values()]
     command = [sys.executable, "-c", SCORE, str(colour_dataset), str(root / "fresh.json"), *listed]
@@ -83,21 +91,21 @@ def stored(directory):
     return np.array([[r.margin, r.p_supported] for r in rows])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_fresh_process_gives_the_exported_margins_and_probabilities_bit_for_bit(made, case):
-    for name in ("adapter", "merged"):
-        directory, fresh = made[case][name]
-        assert np.array_equal(stored(directory), fresh), name
-        assert len(np.unique(fresh[:, 0])) > 4
-    assert np.array_equal(made[case]["draft"][1][:, 0], made[case]["adapter"][1][:, 0])
+def test_a_fresh_process_gives_the_exported_margins_and_probabilities_bit_for_bit(made):
+    for case, group in made.items():
+        for name in ("adapter", "merged"):
+            directory, fresh = group[name]
+            assert np.array_equal(stored(directory), fresh), (case, name)
+            assert len(np.unique(fresh[:, 0])) > 4
+        assert np.array_equal(group["draft"][1][:, 0], group["adapter"][1][:, 0]), case
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_merged_agrees_with_its_adapter_or_says_that_it_does_not(made, case):
-    (_, adapter), (directory, merged) = made[case]["adapter"], made[case]["merged"]
+def test_merged_agrees_with_its_adapter_or_says_that_it_does_not(made):
     absolute, relative = TOLERANCE["float32"]
-    difference = abs(merged[:, 0] - adapter[:, 0])
-    told = read_directory(directory).trained["merged"]
-    assert (difference <= absolute + relative * abs(adapter[:, 0])).all() == (not case[2])
-    assert told["same"] is not case[2]
-    assert told["calibration"] == ("fitted again" if case[2] else "kept")
+    for case, group in made.items():
+        (_, adapter), (directory, merged) = group["adapter"], group["merged"]
+        difference = abs(merged[:, 0] - adapter[:, 0])
+        told = read_directory(directory).trained["merged"]
+        assert (difference <= absolute + relative * abs(adapter[:, 0])).all() == (not case[2]), case
+        assert told["same"] is not case[2], case
+        assert told["calibration"] == ("fitted again" if case[2] else "kept"), case

@@ -1,6 +1,7 @@
 """Rounds of mining: one command trains, judges, mines and trains anew, and goes on where it was stopped."""
 
 import dataclasses
+import importlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,6 +29,7 @@ from proofreel.train.rounds import main
 from proofreel.train.rounds_config import RoundsConfig, as_options, as_words, flat
 from proofreel.train.rounds_loop import StageError, round_folder, run_rounds, stages_of, write_mine_config
 
+SCRIPTS = ("data_prep", "train", "eval")
 TRUSTED = ["annotated", "swapped_evidence"]
 
 
@@ -40,6 +43,23 @@ def pool(colour_dataset, tmp_path_factory):
     for split in ("validation", "calibration", "test"):  # their clips are named from where they lie now
         with_rows(colour_dataset, folder, read_split(colour_dataset, split), split)
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stages_run_here():
+    """What is written in Python runs in this process, which has imported it; launchers and shells stay processes."""
+    start = subprocess.run
+
+    def run_here(command, **how):
+        parts = Path(command[1]).with_suffix("").parts[-2:] if len(command) > 1 else ()
+        if command[0] != sys.executable or not parts or parts[0] not in SCRIPTS:
+            return start(command, **how)
+        status = importlib.import_module(".".join(("proofreel", *parts))).main(list(command[2:]))
+        return subprocess.CompletedProcess(command, status)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("proofreel.train.rounds_loop.subprocess", SimpleNamespace(run=run_here))
+        yield
 
 
 @pytest.fixture
@@ -140,7 +160,6 @@ def test_round_0_is_random_without_a_teacher_and_the_last_one_teaches_nobody(val
     assert names[0] == [*names[1], "predict train", "teach"]
 
 
-@pytest.mark.slow
 def test_a_stage_that_fails_stops_the_rounds_with_its_status_and_command(values, tmp_path, capsys):
     values["train"]["launch"] = ["sh", "-c", "exit 7"]
     assert main(["--config", write(values, tmp_path)]) == 7
@@ -154,7 +173,6 @@ def test_a_stage_that_fails_stops_the_rounds_with_its_status_and_command(values,
     assert found.value.status == 128 + signal.SIGTERM
 
 
-@pytest.mark.slow
 def test_a_launcher_that_is_not_there_or_makes_nothing_is_told(values):
     values["train"]["launch"] = ["true"]
     with pytest.raises(StageError, match="round 0, train: the command failed, got status 0") as found:
@@ -241,7 +259,6 @@ def test_another_data_set_and_rounds_without_a_record_are_refused(values, tmp_pa
         run_rounds(config_of(values))
 
 
-@pytest.mark.slow
 def test_while_a_command_outlives_its_killed_rounds_nobody_begins_beside_it(values, tmp_path):
     script = f"touch {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; exit 3"
     values["train"]["launch"] = ["sh", "-c", script]
@@ -277,7 +294,6 @@ def straight(pool, tiny_base, tmp_path_factory):
     return folder / "rounds", found, record
 
 
-@pytest.mark.slow
 def test_each_rounds_manifest_names_the_verifier_that_chose_its_negatives(straight, pool):
     folder, _, record = straight
     manifests = [read_manifest(folder / f"round-{number}" / "data")["mining"] for number in (0, 1)]
@@ -294,7 +310,6 @@ def test_each_rounds_manifest_names_the_verifier_that_chose_its_negatives(straig
     assert json.loads((folder / "rounds.json").read_text()) == record
 
 
-@pytest.mark.slow
 def test_rounds_have_as_many_rows_and_steps_and_other_negatives(straight, pool):
     folder, _, record = straight
     first, second = record["rounds"]
@@ -313,7 +328,6 @@ def test_rounds_have_as_many_rows_and_steps_and_other_negatives(straight, pool):
     assert steps[0]["trained"]["steps"] == steps[1]["trained"]["steps"] == 2
 
 
-@pytest.mark.slow
 def test_rounds_that_are_done_are_not_done_again(straight, tmp_path, capsys):
     folder, found, record = straight
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.name not in ("rounds.json", ".lock")}
@@ -325,7 +339,6 @@ def test_rounds_that_are_done_are_not_done_again(straight, tmp_path, capsys):
     assert json.loads((folder / "rounds.json").read_text()) == record
 
 
-@pytest.mark.slow
 def test_rounds_that_do_not_follow_from_each_other_are_refused(straight, tmp_path):
     folder, found, _ = straight
     other = tmp_path / "rounds"
@@ -351,7 +364,6 @@ def test_rounds_that_do_not_follow_from_each_other_are_refused(straight, tmp_pat
         run_rounds(config_of(found, output=str(other)))
 
 
-@pytest.mark.slow
 def test_rounds_killed_in_training_and_between_stages_come_to_the_same_files(straight, values, tmp_path):
     words = [sys.executable, str(ROOT / "train" / "rounds.py"), "--config", write(values, tmp_path)]
     here = tmp_path / "rounds"

@@ -265,7 +265,7 @@ def launch(*command: str, **environment: str) -> subprocess.Popen:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_killed_in_the_middle_goes_on_to_the_same_file(folder, scored, tmp_path):
     out = tmp_path / "scored.parquet"
     command = ["-m", "proofreel.score", *words(folder, out)]
@@ -284,7 +284,6 @@ def test_a_run_killed_in_the_middle_goes_on_to_the_same_file(folder, scored, tmp
     assert_same(out, scored)
 
 
-@pytest.mark.slow
 def test_two_processes_under_accelerate_give_the_rows_order_and_margins_of_one(folder, scored, tmp_path):
     out = tmp_path / "scored.parquet"
     launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_machines", "1", "--num_processes", "2"]

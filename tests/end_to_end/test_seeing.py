@@ -7,7 +7,6 @@ hand, tests/data/clips_build.yaml), so no function of the claim alone can rank t
 from collections import Counter
 from pathlib import Path
 
-import pytest
 from conftest import sft_arguments
 
 from proofreel.data_prep import build
@@ -24,7 +23,6 @@ def auc(predictions):
     return float(roc_auc([p.margin for p in predictions], [p.label == "supported" for p in predictions]))
 
 
-@pytest.mark.slow
 def test_a_trained_verifier_knows_by_looking(shared_data, tmp_path):
     from proofreel.core.prompt import Prompt
     from proofreel.models.backbones.tiny import TinySizes, save_tiny_model

@@ -329,7 +329,6 @@ def start(tmp_path, *flags):
     return process, line.split()[-1]
 
 
-@pytest.mark.slow
 def test_the_command_serves_and_ends_on_sigterm_with_status_0(tmp_path):
     process, url = start(tmp_path, "--max-claims", "5")
     with process, Client(url) as client:
@@ -341,7 +340,6 @@ def test_the_command_serves_and_ends_on_sigterm_with_status_0(tmp_path):
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-@pytest.mark.slow
 def test_killed_in_mid_load_every_client_gets_a_clear_error(tmp_path):
     process, url = start(tmp_path)
     answered, errors = [], []

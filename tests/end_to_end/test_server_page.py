@@ -5,6 +5,7 @@ import time
 
 import pytest
 from headless import CHROMIUM, Browser
+from nightly import only
 from serving import CLAIMS, media_root, serving
 
 from proofreel.core.pairs import VideoSegment
@@ -50,9 +51,11 @@ def test_the_page_is_one_file_that_asks_nobody_else():
     assert not re.search(r"<[^>]+\s(?:style|on[a-z]+)=", text)
 
 
+WINDOWS = [(1400, False), (420, True), (1400, True), (420, False)]
+
+
 @needs_browser
-@pytest.mark.slow
-@pytest.mark.parametrize(("width", "dark"), [(1400, False), (1400, True), (420, False), (420, True)])
+@pytest.mark.parametrize(("width", "dark"), only(WINDOWS[:2], WINDOWS))
 def test_a_person_with_a_keyboard_gets_verdicts(server, tmp_path, width, dark):
     verifier = server.service.verifier
     with Browser(tmp_path / "profile", width, 900, dark) as browser:
@@ -94,7 +97,6 @@ def test_a_person_with_a_keyboard_gets_verdicts(server, tmp_path, width, dark):
 
 
 @needs_browser
-@pytest.mark.slow
 def test_what_is_wrong_is_said_on_the_page(server, tmp_path):
     with Browser(tmp_path / "profile") as browser:
         browser.open(server.url)
@@ -114,7 +116,6 @@ def test_what_is_wrong_is_said_on_the_page(server, tmp_path):
 
 
 @needs_browser
-@pytest.mark.slow
 def test_a_server_with_a_token_asks_for_it(tmp_path):
     with (
         serving(media_root(tmp_path / "media"), tmp_path / "cache", token="open sesame") as server,

@@ -150,7 +150,6 @@ def test_lora_touches_the_language_model_only_and_every_layer_of_it(train):
             assert any(f"layers.{layer}." in n and part in n for n in names), (layer, part)
 
 
-@pytest.mark.slow
 def test_qlora_trains_on_the_cpu_and_reloads(train, colour_dataset):
     folder = train("nf4", load_in_4bit=True, use_bnb_nested_quant=True, max_steps=2)
     config = read_directory(folder / "draft")

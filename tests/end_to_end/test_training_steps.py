@@ -15,6 +15,7 @@ import pytest
 import torch
 from conftest import ROOT, sft_arguments
 from many_runs import one_run
+from nightly import only
 from training_runs import adapter, all_groups, clip_of, losses, metrics, own_clips, with_rows
 
 from proofreel.data_prep.dataset.shards import read_split
@@ -24,6 +25,7 @@ ALL = {"focal_gamma": 1.5, "label_smoothing_factor": 0.1, "paired_weight": 0.5}
 TWO = {"nli": True, "labels": 2, "head_init": "verdict_words"}
 THREE = TWO | {"labels": 3}
 
+CI = ["next token, all of it", "three labels, all of it"]
 OBJECTIVES = {
     "next token": {},
     "next token, class weights": {"class_weights": "2.0 0.5"},
@@ -82,20 +84,10 @@ def assert_same_steps(one, other):
         assert torch.allclose(value, theirs[name], atol=1e-6), name
 
 
-@pytest.mark.parametrize("name", ["next token", "three labels, all of it"])
+@pytest.mark.parametrize("name", only(CI, OBJECTIVES))
 def test_batch_eight_once_equals_batch_one_eight_times(tiny_base, eight, tmp_path, name):
-    check_accumulation(tiny_base, eight, tmp_path, OBJECTIVES[name])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_batch_eight_once_equals_batch_one_eight_times_for_every_objective(tiny_base, eight, tmp_path, name):
-    check_accumulation(tiny_base, eight, tmp_path, OBJECTIVES[name])
-
-
-def check_accumulation(tiny_base, eight, tmp_path, objective):
     """Rows hold different numbers of claims, so a mean of means would differ."""
-    common = SGD | objective | {"max_steps": 2}
+    common = SGD | OBJECTIVES[name] | {"max_steps": 2}
     once = arguments(tiny_base, eight, tmp_path / "once", per_device_train_batch_size=8, **common)
     often = arguments(
         tiny_base, eight, tmp_path / "often", per_device_train_batch_size=1, gradient_accumulation_steps=8, **common
@@ -122,9 +114,9 @@ def two_processes(runs, folder):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("objectives", [CI, pytest.param(OBJECTIVES, id="every objective", marks=pytest.mark.nightly)])
 def test_two_processes_learn_what_one_does_with_every_objective_and_an_uneven_end(
-    tiny_base, eight, seven, colour_dataset, tmp_path
+    tiny_base, eight, seven, colour_dataset, tmp_path, objectives
 ):
     """Rows of the uneven end are not repeated to even it out, in training or in evaluation."""
     runs, pairs = [], []
@@ -137,7 +129,7 @@ def test_two_processes_learn_what_one_does_with_every_objective_and_an_uneven_en
         runs.append(arguments(tiny_base, dataset, shared, **two) | {"remove": list(remove)})
         pairs.append((alone, shared))
 
-    for i, objective in enumerate(OBJECTIVES.values()):
+    for i, objective in enumerate(OBJECTIVES[name] for name in objectives):
         sizes = {"one_more": {"per_device_train_batch_size": 8}, "two_more": {"per_device_train_batch_size": 4}}
         case(f"even{i}", eight, max_steps=2, **sizes, **objective)
     uneven = {"num_train_epochs": 2, "max_steps": -1, "eval_strategy": "epoch", "per_device_eval_batch_size": 1}

@@ -35,22 +35,22 @@ def segment(colour_dataset):
     return read_split(colour_dataset, "test")[0].evidence[0]
 
 
-@pytest.mark.slow
 def test_margins_in_a_new_process_equal_those_before_export_bit_for_bit(
     published, trained_run, colour_dataset, tmp_path
 ):
-    margins = []
-    for directory in (trained_run / "draft", published):
-        out = tmp_path / f"{directory.name}.json"
-        code = (
-            "import sys, json; from proofreel import Verifier\n"
-            "from proofreel.data_prep.dataset.shards import read_split\n"
-            "pairs = read_split(sys.argv[2], 'test')\n"
-            "found = [v.margin for v in Verifier.from_pretrained(sys.argv[1], device='cpu').score_pairs(pairs)]\n"
-            "open(sys.argv[3], 'w').write(json.dumps(found))"
-        )
-        subprocess.run([sys.executable, "-c", code, str(directory), str(colour_dataset), str(out)], check=True)
-        margins.append(json.loads(out.read_text()))
+    code = (
+        "import sys, json; from proofreel import Verifier\n"
+        "from proofreel.data_prep.dataset.shards import read_split\n"
+        "pairs = read_split(sys.argv[1], 'test')\n"
+        "judges = [Verifier.from_pretrained(path, device='cpu') for path in sys.argv[3:]]\n"
+        "margins = [[v.margin for v in judge.score_pairs(pairs)] for judge in judges]\n"
+        "open(sys.argv[2], 'w').write(json.dumps(margins))"
+    )
+    out, directories = tmp_path / "margins.json", [str(trained_run / "draft"), str(published)]
+    subprocess.run([sys.executable, "-c", code, str(colour_dataset), str(out), *directories], check=True)
+    margins = json.loads(out.read_text())
+    here = Verifier.from_pretrained(published, device="cpu").score_pairs(read_split(colour_dataset, "test"))
+    assert margins[1] == [v.margin for v in here]
     assert margins[0] == margins[1]
     assert len(set(margins[0])) > 4
 

@@ -151,7 +151,6 @@ def test_words_that_are_no_tokens_and_places_that_do_not_exist_are_refused(tiny_
         opened(config_of(tmp_path / "none", small_sampling))
 
 
-@pytest.mark.slow
 def test_caches_windows_and_batches_are_those_of_a_verifier(tiny_base, small_sampling, colour_dataset, tmp_path):
     config = written(tmp_path, config_of(tiny_base, small_sampling))
     found = []
@@ -185,7 +184,6 @@ def test_a_config_is_named_where_it_is_wrong(colour_dataset, tmp_path, capsys):
     assert "did you mean model.quantization?" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_nf4_is_that_of_a_draft_over_nf4_and_another_function(tiny_base, small_sampling, colour_dataset, tmp_path):
     config = config_of(tiny_base, small_sampling, quantization="nf4")
     quantised = opened(config)
@@ -201,7 +199,7 @@ def test_nf4_is_that_of_a_draft_over_nf4_and_another_function(tiny_base, small_s
     assert quantised.fingerprint != plain.fingerprint
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_launched_processes_write_the_file_of_one(tiny_base, small_sampling, colour_dataset, tmp_path):
     words = ["--zero-shot", str(written(tmp_path, config_of(tiny_base, small_sampling))), "--rows-per-block", "4"]
     whole, shared = tmp_path / "whole.parquet", tmp_path / "shared.parquet"

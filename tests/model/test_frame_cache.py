@@ -391,7 +391,6 @@ def test_real_clips_come_back_bit_for_bit(shared_data: Path, tmp_path: Path) -> 
     assert cache.hits == cache.decoded == 4
 
 
-@pytest.mark.slow
 def test_data_loader_workers_fill_the_cache_and_the_second_epoch_decodes_nothing(
     colour_dataset: Path,
     tiny_base: Path,

@@ -496,7 +496,6 @@ class Hub(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.slow
 def test_a_hub_id_is_fetched_without_what_could_run_and_checked_like_a_folder(copy, kept, tmp_path):
     for name in ("evil.bin", "evil.pkl", "modeling_evil.py", ".gitattributes"):
         (copy / name).write_bytes(pickle.dumps(Bomb(tmp_path / "mark")))

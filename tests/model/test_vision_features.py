@@ -382,7 +382,6 @@ cache.ensure([(VideoSegment("clip.mp4", 0.1 * i, 1.0 + 0.1 * i),) for i in range
 """
 
 
-@pytest.mark.slow
 def test_a_pass_killed_in_the_middle_goes_on_where_it_stopped(cache, model, tiny_base, media, encoder):
     arguments = [str(tiny_base), str(media), str(cache.directory)]
     killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, check=False)

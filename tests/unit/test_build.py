@@ -124,7 +124,6 @@ def test_the_same_inputs_and_seed_give_the_same_bytes_and_another_seed_does_not(
     assert shards[0] == shards[1] != shards[2]
 
 
-@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_python_s_hash_seed(ten, tmp_path):
     config = tmp_path / "c.yaml"
     config.write_text(
@@ -361,7 +360,6 @@ def test_the_command_prints_the_table_and_fails_with_status_one(ten, tmp_path, c
     assert "rejected: 1 x span is reversed or empty" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_the_mirage_config_builds_all_judgments(shared_data, tmp_path, monkeypatch):
     monkeypatch.setenv("MIRAGE_DATA", str(shared_data / "mirage" / "grounding_judgments"))
     config = load_config(BuildConfig, ROOT / "configs" / "mirage_grounding_build.yaml", [f"output={tmp_path}/m"])

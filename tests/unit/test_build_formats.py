@@ -90,7 +90,6 @@ def test_lectures_are_not_divided(shared_data, tmp_path):
     assert {"Perception", "Comprehension", "Adaptation"} <= set(manifest["counts"]["all"]["role"])
 
 
-@pytest.mark.slow
 def test_the_shipped_presets_build(shared_data, tmp_path, monkeypatch):
     (tmp_path / "cgbench_mini.json").write_bytes((shared_data / "cg-bench/cgbench_mini.8records.json").read_bytes())
     monkeypatch.setenv("CGBENCH", str(tmp_path))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from nightly import first_of
 from numpy.testing import assert_allclose
 from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
 
@@ -64,7 +65,7 @@ def test_platt_recovers_a_planted_slope_and_intercept(slope: float, intercept: f
     assert_allclose([fitted.slope, fitted.intercept], [slope, intercept], rtol=0.08, atol=0.08)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_of(range(4)))
 def test_temperature_is_the_best_of_a_fine_grid_and_agrees_with_scikit_learn(seed: int) -> None:
     margins, labels = _drawn(seed, 80, 0.4)
     fitted: Any = calibrating.fit_calibration(margins, labels, "temperature")
@@ -75,7 +76,7 @@ def test_temperature_is_the_best_of_a_fine_grid_and_agrees_with_scikit_learn(see
     assert_allclose(fitted.slope, 2 * reference.beta_, rtol=1e-4)  # it turns a binary x into (-x, x)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_of(range(4)))
 @pytest.mark.parametrize("shift", [0.0, 30.0])
 def test_platt_agrees_with_scikit_learn(seed: int, shift: float) -> None:
     margins, labels = _drawn(seed, 80, 0.4, -1.0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from netcal.metrics import ECE, MCE
+from nightly import first_of
 from numpy.testing import assert_allclose
 from references.reading import reference
 from scipy.integrate import quad
@@ -56,7 +57,7 @@ def _gap(p: np.ndarray, y: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("n_bins", [1, 10, 15, 20])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_equal_width_errors_equal_netcal(seed: int, n_bins: int) -> None:
     p, y = _sample(seed)
     assert_allclose(errors.ece_event(p, y, n_bins), ECE(n_bins).measure(p, y), rtol=1e-9)
@@ -67,7 +68,7 @@ def test_equal_width_errors_equal_netcal(seed: int, n_bins: int) -> None:
 
 
 @pytest.mark.parametrize("binning", ["width", "mass"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_bins_equal_scikit_learns_calibration_curve_off_the_edges(seed: int, binning: errors.Binning) -> None:
     p, y = _sample(seed)
     bins = errors.reliability_bins(p, y, 10, binning)
@@ -241,7 +242,7 @@ def test_the_smooth_error_at_a_width_is_its_integral(sigma: float) -> None:
     assert_allclose(smooth_ece_at(p, y, sigma), _smooth_by_integral(p, y, sigma), rtol=2e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first_of(range(4)))
 def test_the_smooth_error_is_the_width_it_was_smoothed_with(seed: int) -> None:
     p, y = _sample(seed)
     value = smooth_ece(p, y)

@@ -8,6 +8,7 @@ import pytest
 from drawn_margins import GRID, drawn, fit, p_of
 from netcal.scaling import BetaCalibration as NetcalBeta
 from netcal.scaling import TemperatureScaling as NetcalTemperature
+from nightly import first_of
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LogisticRegression
 
@@ -102,7 +103,7 @@ def test_every_map_comes_to_a_planted_truth(method) -> None:
 # Beta ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_beta_is_the_logistic_regression_its_definition_says(seed: int) -> None:
     margins, labels = drawn(seed, 300)
     targets = smoothed_targets(labels, np.ones(300))

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -471,11 +469,3 @@ def test_a_missing_data_set_or_split_ends_with_1(arguments, video, tmp_path, cap
     data_set(tmp_path / "d", [pair(0, VideoSegment(video))])
     assert main([*arguments, "--format", "nli", "--out", "o.jsonl"]) == 1
     assert capsys.readouterr().err.startswith("error: ")
-
-
-def test_the_script_explains_itself():
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "data_prep/convert.py"), "--help"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--clips" in done.stdout

@@ -4,7 +4,6 @@ import ast
 import graphlib
 import importlib
 import inspect
-import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
@@ -165,27 +164,6 @@ def test_every_module_says_what_it_is_for():
     for folder in [*FOLDERS, "examples"]:
         for path in sources(folder):
             assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path.relative_to(ROOT)
-
-
-def test_import_and_help_load_no_torch():
-    code = "import sys, proofreel, proofreel.cli; proofreel.cli.main(['--help']); sys.exit('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "calibrate" in done.stdout
-
-
-@pytest.mark.parametrize(
-    "command", ["build", "predict", "calibrate", "report", "export", "selftest", "ask", "score", "serve"]
-)
-def test_every_command_explains_itself_without_torch(command):
-    code = (
-        "import sys, proofreel.cli\n"
-        "try: proofreel.cli.main([sys.argv[1], '--help'])\n"
-        "except SystemExit as e: sys.exit(e.code or ('torch' in sys.modules) * 3)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, command], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "usage" in done.stdout
 
 
 def test_public_names_are_those_listed():

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from nightly import first_of
 from numpy.testing import assert_allclose, assert_array_equal
 from references.reading import reference
 from scipy.stats import norm
@@ -26,7 +27,7 @@ def _sample(seed: int, n: int = 300, decimals: int = 8) -> tuple[np.ndarray, np.
     return np.round(rng.normal(labels, 1.5), decimals), labels
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", first_of(range(5)))
 @pytest.mark.parametrize("decimals", [8, 1, 0])  # from no ties to mostly ties
 def test_ranking_metrics_equal_scikit_learn(seed: int, decimals: int) -> None:
     scores, labels = _sample(seed, decimals=decimals)
@@ -50,7 +51,7 @@ def test_equal_infinite_scores_are_ties() -> None:
         assert ranking.average_precision(infinite, labels) == ranking.average_precision(finite, labels)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", first_of(range(5)))
 @pytest.mark.parametrize("cut", [0.3, -2.0, 3.0])
 def test_decision_metrics_equal_scikit_learn(seed: int, cut: float) -> None:
     scores, labels = _sample(seed)
@@ -153,7 +154,7 @@ def test_ranking_and_decision_metrics_equal_torchmetrics(name: str) -> None:
     )  # it rounds to float32
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", first_of(range(5)))
 def test_probability_metrics_equal_scikit_learn(seed: int) -> None:
     margins, labels = _sample(seed)
     p = sigmoid(margins)

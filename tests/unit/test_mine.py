@@ -361,7 +361,6 @@ def test_a_teacher_file_of_more_than_the_train_split_is_refused(data):
         mine_data_set(dataclasses.replace(config_of(data), predictions=str(path)))
 
 
-@pytest.mark.slow
 def test_mirages_mix_comes_out_of_the_real_judgments(shared_data, tmp_path, monkeypatch):
     monkeypatch.setenv("MIRAGE_DATA", str(shared_data / "mirage" / "grounding_judgments"))
     overrides = [f"output={tmp_path}/data", "splits={train: 1.0, validation: 0.0, calibration: 0.0, test: 0.0}"]

@@ -156,7 +156,6 @@ def _population(rng: np.random.Generator, n_groups: int, rate: float) -> tuple[n
     return sigmoid(rng.normal(3 * labels - 1.5, 1) + rng.normal(0, 1, n_groups)[groups]), labels, groups
 
 
-@pytest.mark.slow
 def test_with_groups_both_intervals_cover_and_that_of_independent_rows_does_not() -> None:
     covered, tries = np.zeros(3), 250
     for seed in range(tries):

@@ -4,8 +4,6 @@ import dataclasses
 import json
 import math
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +15,7 @@ from proofreel.core.pairs import Image, Passage, evidence_key
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.report import main
 from proofreel.eval.reports.page import make_report
-from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
+from proofreel.eval.scoring.predictions import Prediction, write_predictions
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import read_decision
 
@@ -262,36 +260,3 @@ def test_wrong_arguments_end_in_one_line(
     assert main([*arguments, "--out", str(tmp_path / "out"), *options]) == 1
     assert says in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(("program", "needed"), [("calibrate", {"numpy"}), ("report", set())])
-def test_help_imports_nothing_heavy(program: str, needed: set[str]) -> None:
-    # The choices of calibrate are those of CALIBRATORS, whose maps are NumPy.
-    code = (
-        f"import sys; from proofreel.eval.{program} import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "heavy = {'torch', 'numpy', 'matplotlib', 'sklearn', 'scipy', 'pyarrow'} & set(sys.modules)\n"
-        f"assert heavy <= {needed!r}, heavy"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "usage: proofreel" in done.stdout
-
-
-@pytest.mark.slow
-def test_a_report_needs_no_torch_and_leaves_matplotlib_as_it_was(tmp_path: Path, calibrated: Path) -> None:
-    write_predictions(tmp_path / "p.parquet", _rows("test", 50), {})
-    code = (
-        "import sys, matplotlib\n"
-        "settings = lambda: [matplotlib.rcParams[k] for k in ('svg.fonttype', 'svg.hashsalt', 'text.color')]\n"
-        "before = settings()\n"
-        "from proofreel.eval.report import main\n"
-        f"assert main(['--predictions', {str(tmp_path / 'p.parquet')!r}, '--calibration', {str(calibrated)!r},"
-        f" '--out', {str(tmp_path / 'out')!r}]) == 0\n"
-        "assert not {'torch', 'matplotlib.pyplot'} & set(sys.modules)\n"
-        "assert before == settings()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert read_predictions(tmp_path / "p.parquet")[1] == {}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nightly import first_of
 from numpy.testing import assert_allclose
 from scipy.stats import binomtest
 
@@ -148,7 +149,6 @@ def _violations(
     return above / tries, refused / tries
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("risk", RISKS)
 def test_the_promise_is_kept_with_the_chance_promised(risk: str) -> None:
     broken, refused = _violations(risk, n_groups=150, tries=200, delta=0.2)
@@ -156,13 +156,11 @@ def test_the_promise_is_kept_with_the_chance_promised(risk: str) -> None:
     assert refused < 0.5
 
 
-@pytest.mark.slow
 def test_taking_rows_for_groups_would_break_the_promise() -> None:
     broken, _ = _violations("false_support_rate", n_groups=30, tries=100, delta=0.05, by_row=True, per_group=20)
     assert broken > 0.15
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("risk", ["false_support_rate", "miss_rate"])
 def test_conformal_risk_is_kept_on_average_and_not_by_much(risk: str) -> None:
     many = _drawn(10**6, 20_000)
@@ -179,7 +177,7 @@ def test_conformal_risk_is_kept_on_average_and_not_by_much(risk: str) -> None:
 
 
 @pytest.mark.parametrize("risk", RISKS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_a_stored_point_reproduces_its_risk_and_counts_exactly(seed: int, risk) -> None:
     p, labels, groups = _drawn(seed, 200)
     p = np.round(p, 2)

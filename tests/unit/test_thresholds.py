@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import sklearn.metrics as sk
+from nightly import first_of
 from numpy.testing import assert_allclose
 
 from proofreel.core.errors import CalibrationError, ProofreelError
@@ -75,7 +76,7 @@ def test_objectives_are_those_of_scikit_learn(objective: str) -> None:
 
 @pytest.mark.parametrize("objective", GOALS)
 @pytest.mark.parametrize("decimals", [8, 1, 0])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first_of(range(3)))
 def test_a_threshold_is_the_best_of_all_decisions(seed: int, decimals: int, objective: str) -> None:
     p, labels = _drawn(seed, decimals=decimals)
     goal = Goal.parse(objective)
@@ -92,7 +93,7 @@ def test_a_threshold_is_the_best_of_all_decisions(seed: int, decimals: int, obje
 
 @pytest.mark.parametrize("objective", GOALS)
 @pytest.mark.parametrize("decimals", [8, 1])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", first_of(range(5)))
 def test_a_stored_point_reproduces_its_stored_metric_and_counts_exactly(
     seed: int, decimals: int, objective: str
 ) -> None:
