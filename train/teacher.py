@@ -20,7 +20,7 @@ import numpy as np
 from ..core import LABELS, ConfigError, Pair, RowError, sha256_of
 from ..data_prep.dataset import MANIFEST, read_manifest
 from ..eval.scoring import Prediction, read_predictions
-from ..eval.teachers import log_odds
+from ..eval.teachers import clipped_log_odds
 from ..models.engine import TWO_LABELS
 from .arguments import DistillArguments, VerdictArguments
 from .distillation_loss import Distillation
@@ -108,7 +108,7 @@ def _margin(prediction: Prediction, calibrated: bool) -> float:
     """Log-odds of the calibrated probability; of an uncalibrated teacher the margin itself."""
     if not calibrated:
         return prediction.margin
-    return float(log_odds(np.array(prediction.p_supported)))
+    return float(clipped_log_odds(np.array(prediction.p_supported)))
 
 
 def _is_judged(pair: Pair) -> bool:

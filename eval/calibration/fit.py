@@ -29,7 +29,7 @@ from ...models.decision import (
     calibrator_named,
     sigmoid,
 )
-from ..decisions import MARGIN_GRID, Goal, control_risk, estimate_prior, fit_band, fit_points
+from ..decisions import MARGIN_GRID, Criterion, control_risk, estimate_prior, fit_band, fit_points
 from ..metrics import Floats, checked, checked_weights
 from ..scoring import Prediction, groups_of, labels_of, margins_of
 from .per_group import MIN_ROWS, fit_corrections
@@ -87,11 +87,11 @@ def fit_decision(
     correct = None if per_group is None or keys is None else (per_group.key, keys, per_group.min_rows)
     logits = cross_fitted_logits(margins, labels, folds, calibration.method, correct=correct)
     p = sigmoid(logits + calibration.offset)
-    goals = _goals(objective, p)
-    points = fit_points(p, labels, groups, goals)
+    criteria = _criteria(objective, p)
+    points = fit_points(p, labels, groups, criteria)
     points += tuple(_controlled(calibration, margins, labels, groups, *risk) for risk in risks)
     band = None if abstain is None else fit_band(p, labels, groups, *abstain)
-    return Decision(calibration, points, default=goals[0].name, abstain=band)
+    return Decision(calibration, points, default=criteria[0].name, abstain=band)
 
 
 def fit_calibration(
@@ -190,11 +190,11 @@ def _with_prior(calibration: Calibration, prior: float | Sequence[Prediction] | 
     return dataclasses.replace(calibration, fitted_on=about, prior=estimate.prior)
 
 
-def _goals(objective: str | Sequence[str], p: Floats) -> list[Goal]:
+def _criteria(objective: str | Sequence[str], p: Floats) -> list[Criterion]:
     """What to fit points for, the default first, none twice. Where all rows get one p, mcc is defined at no cut."""
-    asked = [Goal.parse(o) for o in ([objective] if isinstance(objective, str) else objective)]
-    usual = [Goal(o) for o in SIMPLE_CRITERIA if o != "mcc" or len(np.unique(p)) > 1]
-    return list(dict.fromkeys([*asked, *usual]))
+    requested = [Criterion.parse(o) for o in ([objective] if isinstance(objective, str) else objective)]
+    usual = [Criterion(o) for o in SIMPLE_CRITERIA if o != "mcc" or len(np.unique(p)) > 1]
+    return list(dict.fromkeys([*requested, *usual]))
 
 
 def _gain(

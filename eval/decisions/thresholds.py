@@ -1,13 +1,10 @@
-"""Choosing thresholds on calibrated probabilities. The applying half is `models/decision/thresholds.py`.
+"""Thresholds on calibrated probabilities: what one can be chosen for, and the exact choice.
 
-Every cut between distinct probabilities is tried, so the choice is exact. The intervals hold the chosen threshold fixed
-and resample groups: they say how sure its value is on rows like these, not how much the choice profited from them. What
-a threshold is worth is told by a report on other rows.
-
-What a threshold can be chosen for, as functions of confusion counts: one definition for choosing, storing, checking.
-
-Every value is computed the same way from one set of counts or from arrays of them, so that a stored value and one
-recomputed from the stored counts are equal to the last bit.
+A `Criterion` is a function of confusion counts, computed in the same way from one set of counts or from arrays of them,
+so that a stored value and one recomputed from the stored counts are equal to the last bit. `fit_threshold` tries every
+cut between distinct probabilities. Intervals hold the chosen threshold fixed and resample groups: they say how sure its
+value is on rows like these, not how much the choice profited from them; a report measures it on other rows. Operating
+points are applied by `models/decision/thresholds.py`.
 """
 
 from __future__ import annotations
@@ -55,8 +52,8 @@ _COUNT_METRICS: dict[CriterionName, CountMetric] = {
 
 
 @dataclass(frozen=True)
-class Goal:
-    """An objective with what it needs: a target for `precision_at` and `recall_at`, two prices for `cost`.
+class Criterion:
+    """What a threshold is chosen for: a name, a target for `precision_at` and `recall_at`, two prices for `cost`.
 
     Written as text, for a command line: `f1`, `precision_at:0.95`, `cost:5:1` (a wrong `supported` costs five times a
     missed one).
@@ -91,9 +88,9 @@ class Goal:
         return "_".join([self.objective, *(f"{n:g}" for n in numbers)])
 
     @classmethod
-    def parse(cls, text: str | Goal) -> Goal:
-        """The goal a text describes; a goal is given back as it is."""
-        if isinstance(text, Goal):
+    def parse(cls, text: str | Criterion) -> Criterion:
+        """The criterion that a text describes; one that is parsed already is returned as it is."""
+        if isinstance(text, Criterion):
             return text
         objective, *numbers = text.split(":")
         try:
@@ -109,15 +106,15 @@ class Goal:
         return cls(cast(CriterionName, objective), *values)
 
 
-def goal_of(point: OperatingPoint) -> Goal:
+def criterion_of(point: OperatingPoint) -> Criterion:
     """What a stored point was chosen for; not for risk-controlled points, see `risk_control`."""
-    return Goal(point.objective, point.target, point.cost_fp, point.cost_fn)
+    return Criterion(point.objective, point.target, point.cost_fp, point.cost_fn)
 
 
-def objective_value(goal: Goal, counts: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]) -> Floats:
-    """The value an objective has at these counts (tp, fp, tn, fn): a scalar array, or their shape.
+def criterion_value(criterion: Criterion, counts: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike]) -> Floats:
+    """The value of a criterion at these counts (tp, fp, tn, fn): a scalar array, or their shape.
 
-    f1, f1_macro, balanced_accuracy, mcc and youden are those of `counts.py`; precision_at and recall_at are the
+    f1, f1_macro, balanced_accuracy, mcc and youden are those of `eval.metrics`; precision_at and recall_at are the
     precision, the recall reached. Beside these:
 
     - match_rate: the share called supported minus the share that is, (fp - fn) / n; the best is 0.
@@ -126,26 +123,26 @@ def objective_value(goal: Goal, counts: tuple[ArrayLike, ArrayLike, ArrayLike, A
     NaN where nothing is divided by nothing.
     """
     many = Confusions(*(np.asarray(c, dtype=np.float64) for c in counts))
-    if goal.objective in _COUNT_METRICS:
-        return np.asarray(_COUNT_METRICS[goal.objective](many))
+    if criterion.objective in _COUNT_METRICS:
+        return np.asarray(_COUNT_METRICS[criterion.objective](many))
     wrong = many.fp - many.fn
-    if goal.objective == "cost":
-        wrong = cast(float, goal.cost_fp) * many.fp + cast(float, goal.cost_fn) * many.fn
+    if criterion.objective == "cost":
+        wrong = cast(float, criterion.cost_fp) * many.fp + cast(float, criterion.cost_fn) * many.fn
     return divide(wrong, many.tp + many.fp + many.tn + many.fn)
 
 
-def preference(goal: Goal, counts: tuple[Floats, Floats, Floats, Floats]) -> tuple[Floats, Floats]:
+def preference(criterion: Criterion, counts: tuple[Floats, Floats, Floats, Floats]) -> tuple[Floats, Floats]:
     """What to maximise first and, among equals, second; -inf first where a set of counts is no candidate."""
-    value, (tp, fp, _, fn) = objective_value(goal, counts), counts
+    value, (tp, fp, _, fn) = criterion_value(criterion, counts), counts
     second = np.zeros_like(value)
-    if goal.objective == "match_rate":
+    if criterion.objective == "match_rate":
         first = -np.abs(fp - fn)
-    elif goal.objective == "cost":
+    elif criterion.objective == "cost":
         first = -value
-    elif goal.objective == "precision_at":
-        first, second = np.where(value >= cast(float, goal.target), tp, np.nan), value
-    elif goal.objective == "recall_at":
-        first, second = np.where(value >= cast(float, goal.target), divide(tp, tp + fp), np.nan), value
+    elif criterion.objective == "precision_at":
+        first, second = np.where(value >= cast(float, criterion.target), tp, np.nan), value
+    elif criterion.objective == "recall_at":
+        first, second = np.where(value >= cast(float, criterion.target), divide(tp, tp + fp), np.nan), value
     else:
         first = value
     return np.where(np.isnan(first), -np.inf, first), np.where(np.isnan(second), -np.inf, second)
@@ -166,7 +163,7 @@ class Cuts(NamedTuple):
 def fit_threshold(
     p: ArrayLike,
     labels: ArrayLike,
-    objective: str | Goal = "f1",
+    objective: str | Criterion = "f1",
     name: str | None = None,
 ) -> OperatingPoint:
     """The threshold on p that serves `objective` best; positive means p >= threshold.
@@ -180,27 +177,27 @@ def fit_threshold(
     Args:
         p: probabilities, shape (n,), cross-fitted if a calibrator was fitted on the same rows.
         labels: 1 or 0, shape (n,).
-        objective: see `objectives.objective_value`; `precision_at:0.95`, `recall_at:0.9`, `cost:5:1` carry numbers.
-        name: of the point; that of the goal where None.
+        objective: see `criterion_value`; `precision_at:0.95`, `recall_at:0.9`, `cost:5:1` carry numbers.
+        name: of the point; that of the criterion where None.
 
     Raises:
         CalibrationError: no cut reaches the target, or the objective is defined at none.
     """
-    goal = Goal.parse(objective)
-    p, y = checked_probabilities(p, labels, f"threshold {name or goal.name}")
-    return _best(goal, all_cuts(p, y), name or goal.name)
+    criterion = Criterion.parse(objective)
+    p, y = checked_probabilities(p, labels, f"threshold {name or criterion.name}")
+    return _best(criterion, all_cuts(p, y), name or criterion.name)
 
 
 def fit_points(
     p: ArrayLike,
     labels: ArrayLike,
     groups: ArrayLike,
-    objectives: Sequence[str | Goal] = SIMPLE_CRITERIA,
+    objectives: Sequence[str | Criterion] = SIMPLE_CRITERIA,
     n_draws: int = 1_000,
     seed: int = 0,
     level: float = 0.95,
 ) -> tuple[OperatingPoint, ...]:
-    """An operating point per objective, each with group-clustered intervals of its metric, sensitivity, specificity.
+    """An operating point per criterion, each with group-clustered intervals of its metric, sensitivity, specificity.
 
     Args:
         p: probabilities, shape (n,), cross-fitted if a calibrator was fitted on the same rows.
@@ -210,14 +207,14 @@ def fit_points(
     Raises:
         CalibrationError: as `fit_threshold`.
     """
-    goals = [Goal.parse(objective) for objective in objectives]
+    criteria = [Criterion.parse(objective) for objective in objectives]
     p, y = checked_probabilities(p, labels, "thresholds")
     cuts, resamples = all_cuts(p, y), resample(groups, n_draws, seed)
-    return tuple(_with_intervals(_best(g, cuts, g.name), g, p, y, resamples, level) for g in goals)
+    return tuple(_with_intervals(_best(g, cuts, g.name), g, p, y, resamples, level) for g in criteria)
 
 
 def checked_probabilities(p: ArrayLike, labels: ArrayLike, where: str) -> tuple[Floats, Floats]:
-    """Both as float64, shape (n,); refuses what `labelled.checked` refuses and values outside [0, 1]."""
+    """Both as float64, shape (n,); refuses what `metrics.checked` refuses and values outside [0, 1]."""
     p, y = checked(p, labels, where)
     if np.any((p < 0) | (p > 1)):
         raise CalibrationError(f"{where}: p must be probabilities, got {p.min()} to {p.max()}; calibrate first")
@@ -263,43 +260,43 @@ def outcomes(said: NDArray[np.bool_], labels: Floats) -> Floats:
     return np.stack([said & is_so, said & ~is_so, ~said & ~is_so, ~said & is_so], axis=1).astype(np.float64)
 
 
-def _best(goal: Goal, cuts: Cuts, name: str) -> OperatingPoint:
+def _best(criterion: Criterion, cuts: Cuts, name: str) -> OperatingPoint:
     n_pos, n_neg = cuts.tp[-1], cuts.fp[-1]
     counts = (cuts.tp, cuts.fp, n_neg - cuts.fp, n_pos - cuts.tp)
-    first, second = preference(goal, counts)
+    first, second = preference(criterion, counts)
     best = int(np.lexsort((cuts.gaps, second, first))[-1])
     if first[best] == -np.inf:
-        _refuse(goal, counts, name)
+        _refuse(criterion, counts, name)
     at_best = Confusion(*(int(c[best]) for c in counts))
     return OperatingPoint(
         name=name,
-        objective=goal.objective,
+        objective=criterion.objective,
         threshold=float(cuts.thresholds[best]),
-        metric=float(objective_value(goal, at_best)),
+        metric=float(criterion_value(criterion, at_best)),
         positive_rate=float(n_pos / (n_pos + n_neg)),
-        target=goal.target,
-        cost_fp=goal.cost_fp,
-        cost_fn=goal.cost_fn,
+        target=criterion.target,
+        cost_fp=criterion.cost_fp,
+        cost_fn=criterion.cost_fn,
         **at_best._asdict(),
     )
 
 
-def _refuse(goal: Goal, counts: tuple[Floats, Floats, Floats, Floats], name: str) -> None:
-    values = objective_value(goal, counts)
+def _refuse(criterion: Criterion, counts: tuple[Floats, Floats, Floats, Floats], name: str) -> None:
+    values = criterion_value(criterion, counts)
     if np.isnan(values).all():
         raise CalibrationError(
-            f"threshold {name}: {goal.objective} is undefined at every cut, got one probability for all rows; "
+            f"threshold {name}: {criterion.objective} is undefined at every cut, got one probability for all rows; "
             f"leave this objective out"
         )
     raise CalibrationError(
-        f"threshold {name}: no cut reaches the target, got at most {np.nanmax(values):.4f} of {goal.target}; "
+        f"threshold {name}: no cut reaches the target, got at most {np.nanmax(values):.4f} of {criterion.target}; "
         f"lower the target"
     )
 
 
 def _with_intervals(
-    point: OperatingPoint, goal: Goal, p: Floats, y: Floats, resamples: Resamples, level: float
+    point: OperatingPoint, criterion: Criterion, p: Floats, y: Floats, resamples: Resamples, level: float
 ) -> OperatingPoint:
     tp, fp, tn, fn = resamples.sums(outcomes(point.decide(p), y)).T
-    found = interval_of(objective_value(goal, (tp, fp, tn, fn)), point.metric, level, n_groups=resamples.n_groups)
+    found = interval_of(criterion_value(criterion, (tp, fp, tn, fn)), point.metric, level, n_groups=resamples.n_groups)
     return dataclasses.replace(with_rate_intervals(point, p, y, resamples, level), interval=stored_interval(found))

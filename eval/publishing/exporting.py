@@ -34,7 +34,7 @@ from ...models.directory import (
 from ...models.inputs import Windowing
 from ...models.verifier import TOLERANCE, SelfTest, Verifier, selftest, write_golden
 from ..calibration import FITTED_ROWS_FILE, MIN_ROWS, PerGroup, fit_decision, write_fitted_rows
-from ..decisions import goal_of
+from ..decisions import criterion_of
 from ..scoring import Prediction, margins_of
 from .evaluation import PREDICTIONS, evaluate, score_split, write_evaluation
 from .model_card import describe_data, write_card
@@ -99,11 +99,11 @@ def refit(decision: Decision, predictions: Sequence[Prediction], fitted_on: dict
     if calibration.by_group is not None:
         corrected = calibration.by_group.corrections.values()
         extra["per_group"] = PerGroup(calibration.by_group.key, min([MIN_ROWS, *(c.n for c in corrected)]))
-    goals: list[Any] = [goal_of(p) for p in points if p.guarantee is None]
+    criteria: list[Any] = [criterion_of(p) for p in points if p.guarantee is None]
     found = fit_decision(
         predictions,
         "auto" if "choice" in calibration.fitted_on else calibration.method,
-        goals,
+        criteria,
         fitted_on,
         where,
         prior=calibration.prior,

@@ -19,9 +19,9 @@ from ...models.decision import AbstainBand, Decision, OperatingPoint, Risk
 from ..decisions import (
     Proportion,
     corrected_rows,
-    goal_of,
+    criterion_of,
+    criterion_value,
     group_risk,
-    objective_value,
     outcomes,
     selective_counts,
     soft_proportion,
@@ -115,7 +115,7 @@ def _found(used: Scored, point: OperatingPoint, drawn: Resamples) -> dict[str, A
     }
     found: dict[str, Any] = {**counts._asdict()}
     if point.guarantee is None:
-        values["metric"] = _objective(point, counts), objective_value(goal_of(point), drawn_counts)
+        values["metric"] = _objective(point, counts), criterion_value(criterion_of(point), drawn_counts)
     else:
         risk = cast(Risk, point.guarantee.risk)
         any_rows = len(used.p) > 0
@@ -126,7 +126,7 @@ def _found(used: Scored, point: OperatingPoint, drawn: Resamples) -> dict[str, A
 
 
 def _objective(point: OperatingPoint, counts: Confusion) -> float:
-    return float(objective_value(goal_of(point), counts))
+    return float(criterion_value(criterion_of(point), counts))
 
 
 def _interval(draws: Floats, value: float, drawn: Resamples) -> dict[str, Any]:

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING
 from ...core.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from .ensemble import agreements, check_output, contradicted, join, log_odds, write_teacher_file
+    from .ensemble import agreements, check_output, clipped_log_odds, contradicted, join, write_teacher_file
     from .teachers import read_teachers
 
 __all__ = [
     "agreements",
     "check_output",
+    "clipped_log_odds",
     "contradicted",
     "join",
-    "log_odds",
     "read_teachers",
     "write_teacher_file",
 ]

@@ -74,7 +74,7 @@ def join(teachers: Sequence[Teacher]) -> Joined:
     order_TN = [[at[p.pair_id] for p in first.predictions] for at in places]
     p_TN = np.stack([t.p[np.array(order, dtype=np.int64)] for t, order in zip(teachers, order_TN, strict=True)])
     p_N = p_TN.mean(axis=0)
-    margins_N = log_odds(p_N)
+    margins_N = clipped_log_odds(p_N)
     rows = []
     for i, row in enumerate(first.predictions):
         said = [(t.name, t.predictions[order[i]].error) for t, order in zip(teachers, order_TN, strict=True)]
@@ -83,7 +83,7 @@ def join(teachers: Sequence[Teacher]) -> Joined:
     return Joined(rows, _source(teachers), p_TN)
 
 
-def log_odds(p: Floats) -> NDArray[np.float32]:
+def clipped_log_odds(p: Floats) -> NDArray[np.float32]:
     """logit(p) in float32, p clipped to [1e-6, 1 - 1e-6], same shape; NaN stays NaN."""
     return logit(np.clip(p, P_LEAST, 1 - P_LEAST)).astype(np.float32)
 

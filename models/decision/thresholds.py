@@ -1,10 +1,7 @@
-"""From probabilities to labels: named operating points, and the two files of a verifier directory that hold a decision.
+"""From probabilities to labels: operating points, abstain bands, and the files of a verifier directory that hold them.
 
-The fitting half is `eval/decisions/thresholds.py`. NumPy only. Binary view: positive means supported.
-
-Three answers instead of two: supported above one threshold, refuted below another, no verdict between them.
-
-The fitting half is `eval/decisions/abstention.py`. NumPy only.
+An operating point gives two answers, supported or not. A band gives three: supported above one threshold, refuted below
+another, no verdict between them. Positive means supported. They are fitted by `eval/decisions`. NumPy only.
 """
 
 from __future__ import annotations

@@ -11,7 +11,14 @@ from nightly import first_of
 from numpy.testing import assert_allclose
 
 from proofreel.core.errors import CalibrationError, ProofreelError
-from proofreel.eval.decisions.thresholds import ALL_NEGATIVE, Goal, fit_points, fit_threshold, goal_of, objective_value
+from proofreel.eval.decisions.thresholds import (
+    ALL_NEGATIVE,
+    Criterion,
+    criterion_of,
+    criterion_value,
+    fit_points,
+    fit_threshold,
+)
 from proofreel.eval.metrics import ranking
 from proofreel.models.decision.thresholds import SIMPLE_CRITERIA, OperatingPoint
 
@@ -24,7 +31,7 @@ def _drawn(seed: int, n: int = 30, decimals: int = 8) -> tuple[np.ndarray, np.nd
     return np.round(np.clip(rng.normal(0.4 + 0.2 * labels, 0.3), 0, 1), decimals), labels
 
 
-def _reference(goal: Goal, said: np.ndarray, labels: np.ndarray) -> float:
+def _reference(goal: Criterion, said: np.ndarray, labels: np.ndarray) -> float:
     """Each objective by scikit-learn, or by its definition in words; NaN where it is undefined."""
     if goal.objective == "mcc":
         return sk.matthews_corrcoef(labels, said) if 0 < said.sum() < len(said) else math.nan
@@ -46,11 +53,11 @@ def _reference(goal: Goal, said: np.ndarray, labels: np.ndarray) -> float:
     }[goal.objective]()
 
 
-def _value(goal: Goal, said: np.ndarray, labels: np.ndarray) -> float:
-    return float(objective_value(goal, ranking.confusion(said, labels)))
+def _value(goal: Criterion, said: np.ndarray, labels: np.ndarray) -> float:
+    return float(criterion_value(goal, ranking.confusion(said, labels)))
 
 
-def _best_of_all(goal: Goal, p: np.ndarray, labels: np.ndarray) -> float:
+def _best_of_all(goal: Criterion, p: np.ndarray, labels: np.ndarray) -> float:
     """The best value over every decision a threshold on p can make; the objective's own, for targets the other rate."""
     values = []
     for cut in np.concatenate([[0.0, 2.0], p, np.nextafter(p, 2)]):
@@ -59,7 +66,7 @@ def _best_of_all(goal: Goal, p: np.ndarray, labels: np.ndarray) -> float:
         if goal.objective in ("precision_at", "recall_at"):
             assert goal.target is not None
             reached = value >= goal.target  # False for NaN
-            other = Goal("recall_at" if goal.objective == "precision_at" else "precision_at", goal.target)
+            other = Criterion("recall_at" if goal.objective == "precision_at" else "precision_at", goal.target)
             value = _value(other, said, labels) if reached else math.nan
         values.append({"match_rate": -abs(value), "cost": -value}.get(goal.objective, value))
     return float(np.nanmax(values))
@@ -67,7 +74,7 @@ def _best_of_all(goal: Goal, p: np.ndarray, labels: np.ndarray) -> float:
 
 @pytest.mark.parametrize("objective", GOALS)
 def test_objectives_are_those_of_scikit_learn(objective: str) -> None:
-    goal, rng = Goal.parse(objective), np.random.default_rng(3)
+    goal, rng = Criterion.parse(objective), np.random.default_rng(3)
     for share in (0.0, 0.2, 0.7, 1.0):
         labels = np.array([0, 1, *rng.integers(0, 2, 40)])
         said = rng.random(len(labels)) < share
@@ -79,14 +86,15 @@ def test_objectives_are_those_of_scikit_learn(objective: str) -> None:
 @pytest.mark.parametrize("seed", first_of(range(3)))
 def test_a_threshold_is_the_best_of_all_decisions(seed: int, decimals: int, objective: str) -> None:
     p, labels = _drawn(seed, decimals=decimals)
-    goal = Goal.parse(objective)
+    goal = Criterion.parse(objective)
     point = fit_threshold(p, labels, objective)
     said = point.decide(p)
     assert_allclose(point.metric, _reference(goal, said, labels), rtol=1e-12, atol=1e-15)
     reached = point.metric
     if goal.objective in ("precision_at", "recall_at"):
         assert point.metric >= (point.target or math.nan)
-        reached = _reference(Goal("precision_at" if goal.objective == "recall_at" else "recall_at", 0.5), said, labels)
+        other = Criterion("precision_at" if goal.objective == "recall_at" else "recall_at", 0.5)
+        reached = _reference(other, said, labels)
     reached = {"match_rate": -abs(reached), "cost": -reached}.get(goal.objective, reached)
     assert_allclose(reached, _best_of_all(goal, p, labels), rtol=1e-12, atol=1e-15)
 
@@ -102,7 +110,7 @@ def test_a_stored_point_reproduces_its_stored_metric_and_counts_exactly(
     point = OperatingPoint.from_dict(json.loads(json.dumps(fitted.to_dict(), allow_nan=False)))
     counts = ranking.confusion(point.decide(p), labels)
     assert counts == (point.tp, point.fp, point.tn, point.fn)
-    assert objective_value(goal_of(point), counts) == point.metric
+    assert criterion_value(criterion_of(point), counts) == point.metric
     assert (point.name, point.positive_rate, point.n) == ("x", labels.mean(), len(labels))
     if point.objective in ("f1", "balanced_accuracy"):  # the report's own functions agree to the last bit
         assert getattr(ranking, point.objective)(counts) == point.metric
@@ -111,16 +119,16 @@ def test_a_stored_point_reproduces_its_stored_metric_and_counts_exactly(
 def test_objectives_of_arrays_of_counts_are_those_of_each_count() -> None:
     rng = np.random.default_rng(0)
     table = rng.integers(0, 4, (200, 4))
-    for goal in map(Goal.parse, GOALS):
-        together = objective_value(goal, tuple(table.T))
-        alone = np.array([objective_value(goal, tuple(row)) for row in table])
+    for goal in map(Criterion.parse, GOALS):
+        together = criterion_value(goal, tuple(table.T))
+        alone = np.array([criterion_value(goal, tuple(row)) for row in table])
         np.testing.assert_array_equal(together, alone)
 
 
 @pytest.mark.parametrize("goal", GOALS)
 def test_objectives_are_nan_only_where_they_divide_by_nothing(goal: str) -> None:
     def value(tp: int, fp: int, tn: int, fn: int) -> float:
-        return float(objective_value(Goal.parse(goal), (tp, fp, tn, fn)))
+        return float(criterion_value(Criterion.parse(goal), (tp, fp, tn, fn)))
 
     needs_both = goal in ("f1_macro", "balanced_accuracy", "mcc", "youden")
     assert math.isnan(value(0, 0, 0, 0))
@@ -132,7 +140,7 @@ def test_objectives_are_nan_only_where_they_divide_by_nothing(goal: str) -> None
 
 def test_mcc_of_very_many_rows_does_not_overflow() -> None:
     n = 3_000_000_000
-    assert_allclose(objective_value(Goal("mcc"), (n, n // 3, n, n // 3)), 0.5)
+    assert_allclose(criterion_value(Criterion("mcc"), (n, n // 3, n, n // 3)), 0.5)
 
 
 # Which of the cuts ---------------------------------------------------------------------------------------------------
@@ -213,11 +221,11 @@ def test_an_objective_undefined_at_every_cut_is_refused() -> None:
 )
 def test_objectives_that_are_none_are_refused(text: str, says: str) -> None:
     with pytest.raises(CalibrationError, match=says):
-        Goal.parse(text)
+        Criterion.parse(text)
 
 
 def test_points_are_named_by_their_goal() -> None:
-    assert [Goal.parse(t).name for t in ("f1", "precision_at:0.95", "cost:5:1")] == [
+    assert [Criterion.parse(t).name for t in ("f1", "precision_at:0.95", "cost:5:1")] == [
         "f1",
         "precision_at_0.95",
         "cost_5_1",
@@ -268,7 +276,8 @@ def test_the_interval_is_that_of_resampling_groups_by_hand(objective: str) -> No
     rng, values = np.random.default_rng(9), []
     for _ in range(4_000):
         rows = np.concatenate([np.flatnonzero(groups == g) for g in rng.integers(0, 12, 12)])
-        values.append(float(objective_value(goal_of(point), ranking.confusion(point.decide(p[rows]), labels[rows]))))
+        counts = ranking.confusion(point.decide(p[rows]), labels[rows])
+        values.append(float(criterion_value(criterion_of(point), counts)))
     assert point.interval is not None
     width = point.interval.high - point.interval.low
     assert_allclose(
