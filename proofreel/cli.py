@@ -22,6 +22,7 @@ COMMANDS = {
     "predict": ("proofreel.eval.predict", "score one split of a data set, with a verifier or a zero-shot model"),
     "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
     "teach": ("proofreel.eval.teach", "calibrate and join teachers, to mine with and distil from"),
+    "cascade": ("proofreel.eval.cascade", "fit and report a cascade: a cheap verifier first, a large one where unsure"),
     "report": ("proofreel.eval.report", "metrics and a report page"),
     "export": ("proofreel.eval.export", "publish a verifier directory"),
     "selftest": ("proofreel.selftest", "recompute the golden margins of a verifier directory"),

@@ -6,7 +6,7 @@ from ...core.lazy import on_first_use
 
 if TYPE_CHECKING:
     from .costs import costs_of
-    from .fit import fit_cascade, score_stages
+    from .fit import fit_cascade, read_stages, score_stages
     from .report import markdown, measure, write_cascade_report
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "fit_cascade",
     "markdown",
     "measure",
+    "read_stages",
     "score_stages",
     "write_cascade_report",
 ]

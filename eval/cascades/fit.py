@@ -14,6 +14,7 @@ Shape suffixes: _S stages, _N rows.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core import CalibrationError, Pair, RowError
-from ...models.cascades import NOBODY, Band, Plan, Stage, reached
+from ...models.cascades import NOBODY, Band, Plan, Stage, View, reached
 from ...models.decision import IDENTITY, BandCriterion, Calibration, sigmoid
 from ..calibration import cross_fitted_logits, fit_calibration, fit_decision, grouped_folds
 from ..metrics import Floats, roc_auc
-from ..scoring import Prediction, groups_of, labels_of, read_predictions, score_to
+from ..scoring import Prediction, groups_of, labels_of, read_predictions, refuse_teacher_file, score_to
 from .costs import Costs, Unit
 
 FEWEST = 10  # rows of each class that must reach a stage: its map has two numbers to learn from them
@@ -87,13 +88,45 @@ def score_stages(
     stages: Sequence[Stage], pairs: Sequence[Pair], folder: str | Path, source: dict[str, Any] | None = None
 ) -> list[list[Prediction]]:
     """What every stage says of every pair, each in a file of its own; goes on where an earlier call was stopped."""
-    found = []
+    predictions = []
     for number, stage in enumerate(stages):
         path = Path(folder) / f"stage-{number}.parquet"
-        about = (source or {}) | {"view": dataclasses.asdict(stage.view)}
-        score_to(path, stage.verifier, stage.shown(pairs), about)
-        found.append(read_predictions(path)[0])
-    return found
+        score_to(path, stage.verifier, stage.shown(pairs), (source or {}) | {"view": _view(stage)})
+        predictions.append(read_predictions(path)[0])
+    return predictions
+
+
+def read_stages(paths: Sequence[str | Path], stages: Sequence[Stage], pairs: Sequence[Pair]) -> list[list[Prediction]]:
+    """Each stage's predictions of the pairs, in their order, from a file that eval/predict.py or `score_stages` wrote.
+
+    Raises:
+        RowError: not one file per stage, or a file of another verifier, another view, a control or other pairs.
+    """
+    if len(paths) != len(stages):
+        raise RowError(f"predictions: one file for each stage, got {len(paths)} for {len(stages)}; give as many")
+    return [_read_stage(Path(path), stage, pairs) for path, stage in zip(paths, stages, strict=True)]
+
+
+def _read_stage(path: Path, stage: Stage, pairs: Sequence[Pair]) -> list[Prediction]:
+    predictions, source = read_predictions(path)
+    refuse_teacher_file(path, source)
+    expected = {"verifier_fingerprint": stage.verifier.fingerprint, "view": _view(stage), "control": None}
+    actual = {"view": dataclasses.asdict(View())} | source
+    for key, value in json.loads(json.dumps(expected)).items():
+        if actual.get(key) != value:
+            raise RowError(f"{path}: {key} is not the stage's, got {actual.get(key)!r} instead of {value!r}; score it")
+    by_id = {row.pair_id: row for row in predictions}
+    wrong = [pair.id for pair in pairs if pair.id not in by_id or by_id[pair.id].claim not in ("", pair.claim)]
+    if wrong or len(by_id) != len(pairs):
+        raise RowError(
+            f"{path}: predictions of other rows, got {len(by_id)} for {len(pairs)} pairs, {len(wrong)} that it lacks "
+            f"or has with another claim, e.g. {wrong[:1]}; score this split"
+        )
+    return [by_id[pair.id] for pair in pairs]
+
+
+def _view(stage: Stage) -> dict[str, Any]:
+    return dataclasses.asdict(stage.view)
 
 
 def fit_cascade(

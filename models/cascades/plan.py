@@ -47,6 +47,24 @@ class View:
         if n is not None and (type(n) is not int or n < 2 or n % 2):
             raise ConfigError(f"view: max_frames must be even and at least 2, got {n!r}; None leaves the sampling")
 
+    @classmethod
+    def parse(cls, text: str) -> View:
+        """A view as commands write it: `all`, `frames:2`, `kinds:transcript,passage`, or two of these with a + between.
+
+        Raises:
+            ConfigError: other words.
+        """
+        view = cls()
+        for word in () if text == "all" else text.split("+"):
+            name, _, value = word.partition(":")
+            if name == "kinds" and value:
+                view = dataclasses.replace(view, kinds=tuple(value.split(",")))
+            elif name == "frames" and value.isdecimal():
+                view = dataclasses.replace(view, max_frames=int(value))
+            else:
+                raise ConfigError(f"view: unknown, got {text!r}; write all, frames:2, kinds:transcript,passage or both")
+        return view
+
     def of(self, evidence: tuple[Evidence, ...]) -> tuple[Evidence, ...]:
         """The evidence of the kinds shown, in order; perhaps none."""
         if self.kinds is None:
