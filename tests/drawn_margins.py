@@ -20,6 +20,13 @@ def drawn(seed: int, n: int, decimals: int | None = None) -> tuple[np.ndarray, n
     return margins, labels
 
 
+def drawn_as(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Margins, and labels drawn with P(y = 1) = sigmoid(slope * margin + intercept)."""
+    rng = np.random.default_rng(seed)
+    margins = rng.normal(0, 3, n)
+    return margins, (rng.random(n) < sigmoid(slope * margins + intercept)).astype(float)
+
+
 def fit(method, margins, labels, weights=None) -> Any:
     weights = np.ones(len(margins)) if weights is None else np.asarray(weights, dtype=float)
     return CALIBRATORS[method].fit(np.asarray(margins, dtype=float), np.asarray(labels, dtype=float), weights)[0]

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -66,3 +67,10 @@ def clip_of(pair: Pair) -> str:
     segment = pair.evidence[0]
     assert isinstance(segment, VideoSegment)
     return segment.path
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody listens on, for processes to meet at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]

@@ -4,7 +4,6 @@ import dataclasses
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu
 from conftest import ROOT, sft_arguments
 from PIL import Image as Picture
 from safetensors.torch import load_file
+from training_runs import free_port
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Image, Passage
@@ -108,17 +108,17 @@ def alone(tiny_base, tmp_path_factory):
     return go
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
-
-
 def start(config, arguments, told, **environment):
     """Two processes under a launch configuration."""
     told.mkdir(parents=True, exist_ok=True)
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(ROOT / "configs" / config)]
-    launcher += ["--num_processes", "2", "--main_process_port", free_port(), str(ROOT / "tests" / "engine_process.py")]
+    launcher += [
+        "--num_processes",
+        "2",
+        "--main_process_port",
+        str(free_port()),
+        str(ROOT / "tests" / "engine_process.py"),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "-1"} | environment
     return subprocess.run(
         [*launcher, str(told), *arguments], env=environment, capture_output=True, text=True, timeout=900
@@ -284,7 +284,9 @@ def test_an_engine_that_is_not_the_launched_one_is_refused(engine, kind, world_s
 
 def launcher_environment(path, monkeypatch):
     """Put what `accelerate launch` would tell the processes of a launch configuration into the environment."""
-    given = launch_command_parser().parse_args(["--config_file", str(path), "--main_process_port", free_port(), "x.py"])
+    given = launch_command_parser().parse_args(
+        ["--config_file", str(path), "--main_process_port", str(free_port()), "x.py"]
+    )
     read: Any = _validate_launch_command(given)
     given, defaults, _ = read
     given.deepspeed_fields_from_accelerate_config = ",".join(defaults.deepspeed_config or {})

@@ -7,7 +7,6 @@ import dataclasses
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 
@@ -16,7 +15,7 @@ import torch
 from conftest import ROOT, sft_arguments
 from many_runs import one_run
 from nightly import only
-from training_runs import adapter, all_groups, clip_of, losses, metrics, own_clips, with_rows
+from training_runs import adapter, all_groups, clip_of, free_port, losses, metrics, own_clips, with_rows
 
 from proofreel.data_prep.dataset.shards import read_split
 
@@ -95,12 +94,6 @@ def test_batch_eight_once_equals_batch_one_eight_times(tiny_base, eight, tmp_pat
     one_run(**once)
     one_run(**often)
     assert_same_steps(tmp_path / "once", tmp_path / "often")
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def two_processes(runs, folder):

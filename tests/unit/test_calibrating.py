@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_margins import drawn_as
 from nightly import first_of
 from numpy.testing import assert_allclose
 from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
@@ -24,15 +25,8 @@ from proofreel.models.decision.calibrators import CALIBRATORS
 from proofreel.models.decision.thresholds import read_decision
 
 
-def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Margins, and labels drawn with P(y = 1) = sigmoid(slope * margin + intercept)."""
-    rng = np.random.default_rng(seed)
-    margins = rng.normal(0, 3, n)
-    return margins, (rng.random(n) < sigmoid(slope * margins + intercept)).astype(float)
-
-
 def _predictions(n_groups: int = 20, per_group: int = 6, split: str = "calibration", seed: int = 0) -> list[Prediction]:
-    margins, labels = _drawn(seed, n_groups * per_group, slope=0.4)
+    margins, labels = drawn_as(seed, n_groups * per_group, slope=0.4)
     return [
         Prediction(
             pair_id=f"p{i}",
@@ -54,20 +48,20 @@ def _predictions(n_groups: int = 20, per_group: int = 6, split: str = "calibrati
 
 @pytest.mark.parametrize("slope", [0.1, 0.5, 1.0, 4.0])
 def test_temperature_recovers_a_planted_slope(slope: float) -> None:
-    fitted: Any = calibrating.fit_calibration(*_drawn(1, 20_000, slope), method="temperature")
+    fitted: Any = calibrating.fit_calibration(*drawn_as(1, 20_000, slope), method="temperature")
     assert_allclose(fitted.slope, slope, rtol=0.06)
     assert not fitted.at_bound
 
 
 @pytest.mark.parametrize(("slope", "intercept"), [(0.3, -2.0), (1.0, 0.0), (2.0, 1.5)])
 def test_platt_recovers_a_planted_slope_and_intercept(slope: float, intercept: float) -> None:
-    fitted: Any = calibrating.fit_calibration(*_drawn(2, 20_000, slope, intercept), method="platt")
+    fitted: Any = calibrating.fit_calibration(*drawn_as(2, 20_000, slope, intercept), method="platt")
     assert_allclose([fitted.slope, fitted.intercept], [slope, intercept], rtol=0.08, atol=0.08)
 
 
 @pytest.mark.parametrize("seed", first_of(range(4)))
 def test_temperature_is_the_best_of_a_fine_grid_and_agrees_with_scikit_learn(seed: int) -> None:
-    margins, labels = _drawn(seed, 80, 0.4)
+    margins, labels = drawn_as(seed, 80, 0.4)
     fitted: Any = calibrating.fit_calibration(margins, labels, "temperature")
     best = ranking.nll(fitted.logits(margins), labels)
     grid = np.exp(np.linspace(-10, 10, 4001))
@@ -79,7 +73,7 @@ def test_temperature_is_the_best_of_a_fine_grid_and_agrees_with_scikit_learn(see
 @pytest.mark.parametrize("seed", first_of(range(4)))
 @pytest.mark.parametrize("shift", [0.0, 30.0])
 def test_platt_agrees_with_scikit_learn(seed: int, shift: float) -> None:
-    margins, labels = _drawn(seed, 80, 0.4, -1.0)
+    margins, labels = drawn_as(seed, 80, 0.4, -1.0)
     margins = margins + shift
     fitted: Any = calibrating.fit_calibration(margins, labels, "platt")
     reference = _SigmoidCalibration().fit(margins, labels)
@@ -88,7 +82,7 @@ def test_platt_agrees_with_scikit_learn(seed: int, shift: float) -> None:
 
 @pytest.mark.parametrize("method", ["none", "temperature", "platt", "auto"])
 def test_calibration_never_changes_the_ranking(method) -> None:
-    margins, labels = _drawn(3, 500, 0.3, -1.0)
+    margins, labels = drawn_as(3, 500, 0.3, -1.0)
     p = calibrating.fit_calibration(margins, labels, method).predict(margins)
     assert ranking.roc_auc(p, labels) == ranking.roc_auc(margins, labels)
 
@@ -103,7 +97,7 @@ def test_perfectly_separated_rows_flag_the_temperature_and_auto_stays_finite() -
 
 @pytest.mark.parametrize("method", ["temperature", "platt"])
 def test_margins_that_rank_the_wrong_way_are_flagged_and_flattened_not_reversed(method) -> None:
-    margins, labels = _drawn(4, 300, -1.0, 0.0)
+    margins, labels = drawn_as(4, 300, -1.0, 0.0)
     fitted: Any = calibrating.fit_calibration(margins, labels, method)
     assert fitted.at_bound
     assert fitted.slope > 0
@@ -117,7 +111,7 @@ def test_equal_margins_give_the_positive_rate() -> None:
 
 @pytest.mark.parametrize(("slope", "intercept"), [(1.0, 0.0), (0.2, 0.0), (0.5, -1.5)])
 def test_auto_comes_close_to_the_truth_whichever_method_it_takes(slope: float, intercept: float) -> None:
-    fitted: Any = calibrating.fit_calibration(*_drawn(5, 2_000, slope, intercept))
+    fitted: Any = calibrating.fit_calibration(*drawn_as(5, 2_000, slope, intercept))
     some = np.array([-2.0, 0.0, 2.0])
     assert_allclose(fitted.predict(some), sigmoid(slope * some + intercept), atol=0.03)
     assert fitted.method == "platt" or intercept == 0
@@ -125,7 +119,7 @@ def test_auto_comes_close_to_the_truth_whichever_method_it_takes(slope: float, i
 
 def test_auto_judges_by_groups_held_out() -> None:
     # Each group repeats one row: folds that part copies would reward the method that memorises them.
-    margins, labels = _drawn(6, 40, 0.5)
+    margins, labels = drawn_as(6, 40, 0.5)
     groups = np.repeat(np.arange(40), 5)
     folds = calibrating.grouped_folds(np.repeat(labels, 5), groups)
     assert all(len(set(folds[groups == g])) == 1 for g in range(40))
@@ -154,7 +148,7 @@ def test_rows_that_cannot_be_fitted_are_refused_with_the_remedy(margins: list, l
 
 
 def test_one_group_is_refused_because_nothing_can_be_held_out() -> None:
-    margins, labels = _drawn(7, 50)
+    margins, labels = drawn_as(7, 50)
     with pytest.raises(CalibrationError, match="more groups"):
         calibrating.fit_calibration(margins, labels, groups=np.zeros(50))
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_margins import drawn_as
 from nightly import first_of
 from numpy.testing import assert_allclose
 from sklearn.base import clone
@@ -22,20 +23,12 @@ from proofreel.eval.calibration.selection import choose_method, clustered_se
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.calibrators import CALIBRATORS
 
-
-def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Margins, and labels drawn with P(y = 1) = sigmoid(slope * margin + intercept)."""
-    rng = np.random.default_rng(seed)
-    margins = rng.normal(0, 3, n)
-    return margins, (rng.random(n) < sigmoid(slope * margins + intercept)).astype(float)
-
-
 # Choosing ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", CALIBRATORS)
 def test_cross_fitted_log_odds_come_from_maps_that_never_saw_the_group(method) -> None:
-    margins, labels = _drawn(8, 200, 0.5)
+    margins, labels = drawn_as(8, 200, 0.5)
     groups = np.repeat(np.arange(50), 4)
     folds = calibrating.grouped_folds(labels, groups)
     logits = calibrating.cross_fitted_logits(margins, labels, folds, method)
@@ -46,7 +39,7 @@ def test_cross_fitted_log_odds_come_from_maps_that_never_saw_the_group(method) -
 
 
 def test_cross_fitted_corrections_never_saw_the_group_either() -> None:
-    margins, labels = _drawn(9, 600, 0.5)
+    margins, labels = drawn_as(9, 600, 0.5)
     keys = np.array(["a", "b", "c"])[np.arange(600) % 3]
     folds = calibrating.grouped_folds(labels, np.repeat(np.arange(150), 4))
     logits = calibrating.cross_fitted_logits(margins, labels, folds, "platt", correct=("role", keys, 100))
@@ -61,7 +54,7 @@ def test_cross_fitted_corrections_never_saw_the_group_either() -> None:
 
 @pytest.mark.parametrize("seed", first_of(range(4)))
 def test_the_simplest_method_within_one_standard_error_of_the_best_is_chosen(seed: int) -> None:
-    margins, labels = _drawn(seed, 1_200, 0.9)
+    margins, labels = drawn_as(seed, 1_200, 0.9)
     groups = np.repeat(np.arange(240), 5)
     choice = choose_method(margins, labels, groups)
     assert [c.method for c in choice.candidates] == list(CALIBRATORS)
@@ -78,7 +71,7 @@ def test_the_simplest_method_within_one_standard_error_of_the_best_is_chosen(see
 def test_a_richer_method_that_is_no_clearer_is_not_chosen() -> None:
     chosen, best = [], []
     for seed in range(4):
-        choice = choose_method(*_drawn(seed, 1_200, 0.9), np.arange(1_200) // 5)
+        choice = choose_method(*drawn_as(seed, 1_200, 0.9), np.arange(1_200) // 5)
         chosen.append(tuple(CALIBRATORS).index(choice.method))
         best.append(tuple(CALIBRATORS).index(min(choice.candidates, key=lambda c: c.nll).method))
     assert chosen != best
@@ -96,10 +89,10 @@ def test_a_curved_truth_is_given_a_map_that_bends() -> None:
 
 
 def test_methods_that_follow_every_step_need_a_thousand_rows_to_be_candidates() -> None:
-    margins, labels = _drawn(12, 999)
+    margins, labels = drawn_as(12, 999)
     notes = {c.method: c.note for c in choose_method(margins, labels, np.arange(999)).candidates}
     assert {m for m, note in notes.items() if note} == {m for m, c in CALIBRATORS.items() if c.fewest_rows}
-    margins, labels = _drawn(12, 1_000)
+    margins, labels = drawn_as(12, 1_000)
     assert not any(c.note for c in choose_method(margins, labels, np.arange(1_000)).candidates)
 
 
@@ -119,7 +112,7 @@ def test_the_clustered_standard_error_is_that_of_group_sums() -> None:
 
 @pytest.mark.parametrize("method", ["platt", "isotonic", "auto"])
 def test_the_estimator_is_the_calibration_in_scikit_learns_form(method) -> None:
-    margins, labels = _drawn(15, 300, 0.5)
+    margins, labels = drawn_as(15, 300, 0.5)
     estimator: Any = clone(CalibrationEstimator(method))
     estimator.fit(margins, labels, groups=np.arange(300) // 3)
     calibration = calibrating.fit_calibration(margins, labels, method, np.arange(300) // 3)

@@ -5,20 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn_margins import drawn_as
 from numpy.testing import assert_allclose
 
 from proofreel.core.errors import CalibrationError
 from proofreel.eval.calibration import fit as calibrating
 from proofreel.eval.calibration.fit import PerGroup
 from proofreel.models.decision.calibrator import sigmoid
-
-
-def _drawn(seed: int, n: int, slope: float = 1.0, intercept: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
-    """Margins, and labels drawn with P(y = 1) = sigmoid(slope * margin + intercept)."""
-    rng = np.random.default_rng(seed)
-    margins = rng.normal(0, 3, n)
-    return margins, (rng.random(n) < sigmoid(slope * margins + intercept)).astype(float)
-
 
 # Corrections per group -----------------------------------------------------------------------------------------------
 
@@ -65,7 +58,7 @@ def test_a_correction_lies_between_the_overall_map_and_the_groups_own_fit(n: int
 @pytest.mark.parametrize("keys", [None, ["a"]])
 def test_corrections_need_a_key_per_row(keys) -> None:
     with pytest.raises(CalibrationError, match="needs a role per row"):
-        calibrating.fit_calibration(*_drawn(1, 50), "platt", keys=keys, per_group=PerGroup("role"))
+        calibrating.fit_calibration(*drawn_as(1, 50), "platt", keys=keys, per_group=PerGroup("role"))
 
 
 # Weights and aggregation ---------------------------------------------------------------------------------------------
@@ -74,7 +67,7 @@ def test_corrections_need_a_key_per_row(keys) -> None:
 @pytest.mark.parametrize("weights", [[1.0], np.zeros(50), np.full(50, -1.0), np.full(50, math.nan)])
 def test_weights_must_be_weights(weights) -> None:
     with pytest.raises(CalibrationError, match="a finite weight > 0 per row"):
-        calibrating.fit_calibration(*_drawn(1, 50), "platt", sample_weight=weights)
+        calibrating.fit_calibration(*drawn_as(1, 50), "platt", sample_weight=weights)
 
 
 def test_weights_count_towards_the_positive_rate() -> None:
@@ -83,5 +76,5 @@ def test_weights_count_towards_the_positive_rate() -> None:
 
 
 def test_the_calibration_remembers_how_windows_were_aggregated() -> None:
-    assert calibrating.fit_calibration(*_drawn(1, 50), "platt", aggregation="max").aggregation == "max"
-    assert "aggregation" not in calibrating.fit_calibration(*_drawn(1, 50), "platt").to_dict()
+    assert calibrating.fit_calibration(*drawn_as(1, 50), "platt", aggregation="max").aggregation == "max"
+    assert "aggregation" not in calibrating.fit_calibration(*drawn_as(1, 50), "platt").to_dict()
