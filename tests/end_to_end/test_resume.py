@@ -1,4 +1,4 @@
-"""A build that is killed goes on where it was and gives the same bytes; two builds of one output do not mix."""
+"""A build gives the same bytes in every process, and where it was killed; two builds of one output do not mix."""
 
 import dataclasses
 import fcntl
@@ -15,7 +15,7 @@ from nightly import first_of
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.storage import sha256_of
-from proofreel.data_prep.dataset.shards import read_manifest, read_split
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, shard_name
 from proofreel.data_prep.negatives.vocabulary import SHIPPED
 from proofreel.data_prep.pipeline import pipeline
 from proofreel.data_prep.pipeline.config import BuildConfig, NegativesConfig, SourceConfig
@@ -177,3 +177,23 @@ def test_an_output_that_cannot_be_written_is_an_error_of_the_config(config, tmp_
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(ConfigError, match=r"output: nothing can be written beside it, got .*; name another folder"):
         build(dataclasses.replace(config, output=str(tmp_path / "file" / "out")))
+
+
+def test_the_bytes_do_not_depend_on_python_s_hash_seed(config, tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        f"output: {tmp_path}/x\nmedia: absent\ncard: false\n"
+        f"sources: [{{format: facts, path: {config.sources[0].path}}}]\n"
+    )
+    shards = []
+    for hash_seed in ("1", "2"):
+        command = [sys.executable, "data_prep/build.py", "--config", str(path), f"output={tmp_path}/h{hash_seed}"]
+        subprocess.run(
+            [*command, "negatives.balanced=true", "splits={train: 1.0, validation: 0.0, calibration: 0.0, test: 0.0}"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            env={"PYTHONHASHSEED": hash_seed, "PATH": "/usr/bin:/bin"},
+        )
+        shards.append((tmp_path / f"h{hash_seed}" / shard_name("train")).read_bytes())
+    assert shards[0] == shards[1]

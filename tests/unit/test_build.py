@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from proofreel.core.config import load_config
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Image, Pair, VideoSegment
 from proofreel.data_prep.build import main
-from proofreel.data_prep.dataset.shards import read_manifest, read_split, shard_name, write_pairs
+from proofreel.data_prep.dataset.shards import read_manifest, read_split, write_pairs
 from proofreel.data_prep.negatives.swapped import swapped_negatives
 from proofreel.data_prep.pipeline.config import BuildConfig, LeaksConfig, NegativesConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.pipeline.pipeline import build
@@ -122,25 +120,6 @@ def test_the_same_inputs_and_seed_give_the_same_bytes_and_another_seed_does_not(
         build(dataclasses.replace(ten, output=str(tmp_path / name), seed=seed))
         shards.append({path.name: path.read_bytes() for path in (tmp_path / name).glob("*.parquet")})
     assert shards[0] == shards[1] != shards[2]
-
-
-def test_the_bytes_do_not_depend_on_python_s_hash_seed(ten, tmp_path):
-    config = tmp_path / "c.yaml"
-    config.write_text(
-        f"output: {tmp_path}/x\nmedia: absent\ncard: false\nsources: [{{format: facts, path: {ten.sources[0].path}}}]\n"
-    )
-    shards = []
-    for hash_seed in ("1", "2"):
-        command = [sys.executable, "data_prep/build.py", "--config", str(config), f"output={tmp_path}/h{hash_seed}"]
-        subprocess.run(
-            [*command, "negatives.balanced=true", "splits={train: 1.0, validation: 0.0, calibration: 0.0, test: 0.0}"],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            env={"PYTHONHASHSEED": hash_seed, "PATH": "/usr/bin:/bin"},
-        )
-        shards.append((tmp_path / f"h{hash_seed}" / shard_name("train")).read_bytes())
-    assert shards[0] == shards[1]
 
 
 def test_annotated_negatives_can_be_left_out_and_are_counted(ten):
