@@ -19,9 +19,9 @@ def write_fitted_rows(directory: str | Path, predictions: Sequence[Prediction]) 
         "pair_ids": sorted(p.pair_id for p in predictions),
         "groups": sorted({p.group for p in predictions if p.group}),
     }
-    draft = path.with_name(f".{path.name}.tmp")  # the last file of a calibration: with it, all are whole
-    draft.write_text(json.dumps(rows) + "\n", encoding="utf-8")
-    draft.replace(path)
+    partial = path.with_name(f".{path.name}.tmp")  # the last file of a calibration: with it, all are whole
+    partial.write_text(json.dumps(rows) + "\n", encoding="utf-8")
+    partial.replace(path)
     return path
 
 
@@ -39,10 +39,10 @@ def read_fitted_rows(directory: str | Path) -> dict[str, list[str]] | None:
 
 def overlaps(predictions: Sequence[Prediction], fitted_rows: Mapping[str, Sequence[str]]) -> list[str]:
     """One sentence for ids, and one for groups, that these predictions share with the fitted rows."""
-    found = []
+    sentences = []
     for name, values in (("pair_ids", {p.pair_id for p in predictions}), ("groups", {p.group for p in predictions})):
         shared = sorted(values & set(fitted_rows[name]))
         if shared:
             what = name.replace("_", " ")
-            found.append(f"{len(shared)} {what} were also used to fit the calibration, for example {shared[0]!r}.")
-    return found
+            sentences.append(f"{len(shared)} {what} were also used to fit the calibration, for example {shared[0]!r}.")
+    return sentences

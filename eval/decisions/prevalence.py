@@ -12,11 +12,10 @@ that Se and Sp are the same on the sample as on the rows they were measured on; 
   resampled, which also keeps the dependence between Se and Sp.
 - `soft_proportion`: the mean calibrated probability. Right if p is calibrated on this very population.
 
-Which share of rows is supported where no row is labelled, and probabilities restated for another share.
-
-Both assume label shift: only the share of supported rows differs from the fit, not what supported and other rows look
-like. Where the claims themselves are of another kind (harder negatives, other sources) neither holds, and nothing in
-unlabelled rows would show it.
+`estimate_prior` finds the share of supported rows where no row is labelled. It assumes label shift, as does restating
+probabilities for another share: only the share of supported rows differs from the fit, not what supported and other
+rows look like. Where the claims themselves are of another kind (harder negatives, other sources) this does not hold,
+and nothing in unlabelled rows would show it.
 """
 
 from __future__ import annotations

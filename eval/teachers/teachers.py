@@ -1,7 +1,7 @@
 """Teachers: what a verifier said of rows, as calibrated probabilities.
 
 A predictions file is calibrated already (an exported verifier wrote it) or gets a calibration that eval/calibrate.py
-fitted: on predictions of the same verifier, on other rows. What becomes of several is in joined_teachers.py.
+fitted: on predictions of the same verifier, on other rows. Several are averaged by `ensemble.py`.
 """
 
 from __future__ import annotations

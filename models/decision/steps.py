@@ -1,8 +1,8 @@
-"""Calibrators that follow the data step by step: isotonic, histogram binning, Venn-Abers.
+"""Calibrators that follow the data step by step: isotonic, histogram binning, Venn-Abers. A family of its own.
 
 Frequencies of 0 and 1 are kept inside (0, 1), because no number of rows makes a thing certain: isotonic ones are
-clipped to [1/(n+2), (n+1)/(n+2)], those of bins are (positives + 1) / (rows + 2), those of
-Venn-Abers need nothing. Rows are counted by weight. Shapes: `_K` distinct margins, knots or steps.
+clipped to [1/(n+2), (n+1)/(n+2)], those of bins are (positives + 1) / (rows + 2), those of Venn-Abers need nothing.
+Rows are counted by weight. Shapes: `_K` distinct margins, knots or steps.
 """
 
 from __future__ import annotations

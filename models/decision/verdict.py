@@ -21,9 +21,9 @@ class Verdict:
     """What a verifier says of one claim.
 
     Attributes:
-        p_supported: calibrated probability; of an uncalibrated draft, the plain sigmoid of the margin. NaN on failure.
+        p_supported: calibrated probability; of an uncalibrated verifier, sigmoid of the margin. NaN on failure.
         margin: log-odds of supported before calibration, float32. NaN on failure.
-        label: by an operating point; None on failure and for a draft without thresholds.
+        label: by an operating point; None on failure and for a verifier without thresholds.
         error: why there is no verdict, else None.
         answer: by the abstain band; None on failure and where the verifier has no band.
         note: what was out of the ordinary, such as memory that ran out on the way; None nearly always.
@@ -60,7 +60,7 @@ class Ranked:
 
 @dataclass(frozen=True)
 class Judge:
-    """A decision, applied at one of its operating points; `decision=None` is an uncalibrated draft's."""
+    """A decision, applied at one of its operating points; `decision=None` is that of an uncalibrated verifier."""
 
     decision: Decision | None
     operating_point: str | None = None
@@ -76,12 +76,12 @@ class Judge:
 
     @property
     def point(self) -> OperatingPoint | None:
-        """The operating point that labels; None for a draft."""
+        """The operating point that labels; None for an uncalibrated verifier."""
         return None if self.decision is None else self.decision.point(self.operating_point)
 
     @property
     def calibration(self) -> Calibration:
-        """The map from margins to probabilities; for a draft the identity on log-odds."""
+        """The map from margins to probabilities; for an uncalibrated verifier the identity on log-odds."""
         return IDENTITY if self.decision is None else self.decision.calibration
 
     def verdict(self, margin: float, row: Any = None, note: str | None = None) -> Verdict:
