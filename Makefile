@@ -8,11 +8,12 @@ RUNS ?= runs
 demo: .venv/.installed
 	$(BIN)/python -m examples.kitchen.demo --out $(RUNS)/demo
 
-# Two workers, one file each at a time: a file's fixtures are made once.
+# Two workers, one file each at a time: a file's fixtures are made once. Files of end_to_end with few tests take longest,
+# so that they must not come last, as xdist would order them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test: test-fast
-	$(PYTEST) tests/end_to_end
+	$(PYTEST) --no-loadscope-reorder tests/end_to_end
 
 test-fast: .venv/.installed-test
 	$(PYTEST) tests/unit tests/model
