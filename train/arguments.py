@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -174,7 +175,7 @@ class DistillArguments:
     )
 
 
-def parse(argv: list[str] | None) -> tuple[VerdictArguments, TrainingArguments, ModelConfig]:
+def parse(argv: Sequence[str] | None) -> tuple[VerdictArguments, TrainingArguments, ModelConfig]:
     """Read `--config x.yaml` and command-line overrides through TRL's parser.
 
     Raises:
@@ -184,7 +185,7 @@ def parse(argv: list[str] | None) -> tuple[VerdictArguments, TrainingArguments, 
 
 
 def parse_distill(
-    argv: list[str] | None,
+    argv: Sequence[str] | None,
 ) -> tuple[DistillArguments, VerdictArguments, TrainingArguments, ModelConfig]:
     """As `parse`, and what is said of the teacher before it."""
     arguments, training, model, distill = _parse(
@@ -197,9 +198,9 @@ def parse_distill(
     return distill, arguments, training, model
 
 
-def _parse(argv: list[str] | None, *kinds: Any) -> Any:
+def _parse(words: Sequence[str] | None, *kinds: Any) -> Any:
     parser = TrlParser(kinds, description=__doc__)  # type: ignore[arg-type]
-    argv = list(argv) if argv is not None else None
+    argv = None if words is None else list(words)
     _refuse_unknown_keys(parser, argv)
     arguments, training, model, *more = parser.parse_args_and_config(args=argv)
     for name, value in (("dataset_dir", arguments.dataset_dir), ("model_name_or_path", model.model_name_or_path)):

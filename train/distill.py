@@ -12,23 +12,14 @@ Keys are those of train/sft.py (or train/nli.py), and of `DistillArguments` in t
 verifier in <output_dir>/draft, as these do.
 """
 
-import sys
 from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse and run; the exit status is 1 if configuration or data are at fault."""
-    from proofreel.core import ProofreelError
-    from proofreel.train.arguments import parse_distill
-    from proofreel.train.recipe import run
+    from proofreel.train.recipe import run_training
 
-    try:
-        distill, arguments, training, model = parse_distill(None if argv is None else list(argv))
-        run(arguments, training, model, nli=distill.head == "nli", distill=distill)
-    except ProofreelError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_training(argv, distills=True)
 
 
 if __name__ == "__main__":

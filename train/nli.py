@@ -11,22 +11,14 @@ Keys are those of transformers' TrainingArguments, TRL's ModelConfig, and train/
 in <output_dir>/draft, which eval/predict.py reads and eval/export.py publishes.
 """
 
-import sys
 from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse and run; the exit status is 1 if configuration or data are at fault."""
-    from proofreel.core import ProofreelError
-    from proofreel.train.arguments import parse
-    from proofreel.train.recipe import run
+    from proofreel.train.recipe import run_training
 
-    try:
-        run(*parse(None if argv is None else list(argv)), nli=True)
-    except ProofreelError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    return run_training(argv, nli=True)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
-"""One training run, top to bottom: check, load, train, and leave a draft verifier behind.
+"""One training run, top to bottom: check the rows, load the network, train, and write an uncalibrated verifier.
 
-Write what a run trained as a draft verifier: complete but for calibration, thresholds and golden inputs.
-
-What a run is fed with: its data sets, which rows share a batch and in which order, its loss and its caches.
+Functions stand in the order in which `run` needs them. The verifier is complete but for calibration, thresholds and
+golden inputs; it lies in `<output_dir>/draft`, where eval/predict.py reads it and eval/export.py publishes it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import torch
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from ..core import ConfigError, Label, MediaError, Pair, RowError, evidence_kinds
+from ..core import ConfigError, Label, MediaError, Pair, ProofreelError, RowError, evidence_kinds
 from ..data_prep.dataset import read_split, train_shards
 from ..data_prep.media import FrameCache
 from ..data_prep.pipeline import git_revision
@@ -48,7 +47,7 @@ from ..models.directory import (
 )
 from ..models.engine import THREE_LABELS, TWO_LABELS, Head, NextToken, NLIHead, VisionFeatures
 from ..models.inputs import Encoder, LabelWords
-from .arguments import DistillArguments, VerdictArguments, torch_dtype
+from .arguments import DistillArguments, VerdictArguments, parse, parse_distill, torch_dtype
 from .batching import TokenCounts, make_batches
 from .checkpoints import choose_best
 from .dataset import BatchedRows, Collator, GroupDataset, check_rows
@@ -67,109 +66,27 @@ _WEIGHT_FILES = (
     "generation_config.json",
     "adapter_config.json",
 )
-
-
-def save_draft(trainer: VerdictTrainer, encoder: Encoder, config: VerifierConfig) -> Path:
-    """Gather the trained weights from all ranks and write `<output_dir>/draft` on the first one.
-
-    Returns:
-        The directory; every process returns the same path, after it exists.
-    """
-    out = Path(trainer.args.output_dir or "")
-    with tempfile.TemporaryDirectory(dir=out, prefix=".weights-") as gathered:
-        trainer.save_model(gathered)  # collective under ZeRO-3 and FSDP: every rank takes part
-        if trainer.is_world_process_zero():
-            if (out / "draft").exists():  # a resumed run that had finished before
-                shutil.rmtree(out / "draft")
-            write_directory(out / "draft", lambda folder: _fill(folder, out / "draft", Path(gathered), encoder, config))
-    trainer.accelerator.wait_for_everyone()
-    return out / "draft"
-
-
-def _fill(folder: Path, final: Path, gathered: Path, encoder: Encoder, config: VerifierConfig) -> None:
-    base = dataclasses.replace(config.base, path=relative_base(config.base.path, final))
-    weights = folder / ("adapter" if config.weights == "adapter" else "model")
-    weights.mkdir()
-    # The Trainer also leaves a pickle of its arguments there: only named kinds of file are taken over.
-    for pattern in _WEIGHT_FILES:
-        for file in gathered.glob(pattern):
-            shutil.copy2(file, weights / file.name)
-    if config.weights == "adapter":
-        path = weights / "adapter_config.json"
-        values = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": base.path}
-        path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    encoder.processor.save_pretrained(folder / "processor")
-    (folder / CONFIG).write_text(dataclasses.replace(config, base=base).to_json(), encoding="utf-8")
-
-
-def make_datasets(
-    pairs: dict[str, list[Pair]],
-    labels: Sequence[Label],
-    encoder: Encoder,
-    counts: TokenCounts,
-    features: VisionFeatures | None,
-    arguments: VerdictArguments,
-    distillation: Distillation | None = None,
-) -> dict[str, GroupDataset]:
-    """One data set of packed rows for each split."""
-    return {
-        split: GroupDataset(
-            rows,
-            encoder,
-            arguments.claims_per_row,
-            arguments.cache_gib * 2**30,
-            _frame_cache(arguments),
-            features=features,
-            labels=labels,
-            tokens_per_row=arguments.tokens_per_row,
-            counts=counts,
-            distillation=distillation,
-        )
-        for split, rows in pairs.items()
-    }
-
-
-def make_vision_cache(arguments: VerdictArguments, model: torch.nn.Module, encoder: Encoder) -> VisionFeatures | None:
-    """The features of the frozen tower, kept in the precision of its weights; None if the run has no such cache."""
-    if arguments.vision_cache is None:
-        return None
-    exact = next(model.parameters()).dtype == torch.float32
-    return VisionFeatures(
-        arguments.vision_cache,
-        model,
-        encoder,
-        frame_cache=_frame_cache(arguments),
-        dtype="float32" if exact else "bfloat16",
-    )
-
-
-def make_loss(
-    arguments: VerdictArguments, training: TrainingArguments, labels: Sequence[Label], pairs: Sequence[Pair]
-) -> Loss:
-    """The loss on labels a run asks for; `pairs` are those of the train split."""
-    weights = None if arguments.class_weights is None else tuple(arguments.class_weights)
-    if arguments.balance_classes:
-        if weights is not None:
-            raise ConfigError(f"class_weights: balance_classes sets them, got {list(weights)} as well; leave one out")
-        weights = balanced_weights(pairs, labels)
-    return Loss(
-        tuple(labels),
-        weights,
-        arguments.focal_gamma,
-        training.label_smoothing_factor,
-        arguments.paired_weight,
-        arguments.paired_margin,
-    )
-
-
-def _frame_cache(arguments: VerdictArguments) -> FrameCache | None:
-    limit_s = arguments.read_timeout_s or None
-    if arguments.frame_cache:
-        return FrameCache(arguments.frame_cache, timeout_s=limit_s)
-    return DeadlineReader(limit_s) if limit_s else None  # type: ignore[return-value]  (all that is asked of it is `read`)
-
-
 MAX_PROBLEMS_SHOWN = 20
+
+
+def run_training(argv: Sequence[str] | None, *, nli: bool = False, distills: bool = False) -> int:
+    """What each training script is: parse `argv` and run; the exit status is 1 if configuration or data are at fault.
+
+    Args:
+        argv: words of the command line; None for those of this process.
+        nli: train an NLI head, in place of the next token.
+        distills: learn from a teacher too; the configuration says which head (train/distill.py).
+    """
+    try:
+        if distills:
+            distill, arguments, training, model = parse_distill(argv)
+            run(arguments, training, model, nli=distill.head == "nli", distill=distill)
+        else:
+            run(*parse(argv), nli=nli)
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def run(
@@ -228,19 +145,22 @@ def run(
     return draft
 
 
-def _start_of(
-    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, base: Path, head: Head
-) -> str | None:
-    """Fingerprint of the verifier whose adapter a run starts from, which must fit; None if it starts from a new one."""
-    if (start := arguments.adapter_from) is None:
-        return None
-    peft_config = get_peft_config(model_config)
-    if peft_config is None:
-        raise ConfigError(f"adapter_from: needs use_peft: true, got {start} without; set it")
-    out = Path(training.output_dir or "")
-    if training.resume_from_checkpoint and not Path(start).exists() and (before := begun_from(out)) is not None:
-        return before  # a checkpoint holds all that was taken from it
-    return check_start(start, weights_sha256(base), peft_config, head)
+def _rows(
+    arguments: VerdictArguments, training: TrainingArguments, distill: DistillArguments | None
+) -> tuple[dict[str, list[Pair]], TeacherTargets | None]:
+    """The pairs of each split, and what a teacher said of those to train on."""
+    splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
+    pairs = {split: _read(arguments, split) for split in splits}
+    if distill is None:
+        return pairs, None
+    teacher = join_teacher(pairs["train"], distill, arguments)
+    return pairs | {"train": teacher.pairs}, teacher
+
+
+def _read(arguments: VerdictArguments, split: str) -> list[Pair]:
+    # A margin stored with a row is of nobody knows whom: a teacher speaks through its file, and of train alone.
+    pairs = [dataclasses.replace(p, teacher_margin=None) for p in read_split(arguments.dataset_dir, split)]
+    return hide_evidence(pairs) if arguments.claim_only else pairs
 
 
 def make_encoder(arguments: VerdictArguments, base: Path, config: Any) -> Encoder:
@@ -265,6 +185,21 @@ def make_head(arguments: VerdictArguments, words: LabelWords, nli: bool) -> Head
             )
         return NextToken(words)
     return NLIHead(TWO_LABELS if arguments.labels == len(TWO_LABELS) else THREE_LABELS)
+
+
+def _start_of(
+    arguments: VerdictArguments, training: TrainingArguments, model_config: ModelConfig, base: Path, head: Head
+) -> str | None:
+    """Fingerprint of the verifier whose adapter a run starts from, which must fit; None if it starts from a new one."""
+    if (start := arguments.adapter_from) is None:
+        return None
+    peft_config = get_peft_config(model_config)
+    if peft_config is None:
+        raise ConfigError(f"adapter_from: needs use_peft: true, got {start} without; set it")
+    out = Path(training.output_dir or "")
+    if training.resume_from_checkpoint and not Path(start).exists() and (before := begun_from(out)) is not None:
+        return before  # a checkpoint holds all that was taken from it
+    return check_start(start, weights_sha256(base), peft_config, head)
 
 
 def validate(
@@ -362,6 +297,73 @@ def make_trainer(
     return trainer
 
 
+def make_vision_cache(arguments: VerdictArguments, model: torch.nn.Module, encoder: Encoder) -> VisionFeatures | None:
+    """The features of the frozen tower, kept in the precision of its weights; None if the run has no such cache."""
+    if arguments.vision_cache is None:
+        return None
+    exact = next(model.parameters()).dtype == torch.float32
+    return VisionFeatures(
+        arguments.vision_cache,
+        model,
+        encoder,
+        frame_cache=_frame_cache(arguments),
+        dtype="float32" if exact else "bfloat16",
+    )
+
+
+def make_datasets(
+    pairs: dict[str, list[Pair]],
+    labels: Sequence[Label],
+    encoder: Encoder,
+    counts: TokenCounts,
+    features: VisionFeatures | None,
+    arguments: VerdictArguments,
+    distillation: Distillation | None = None,
+) -> dict[str, GroupDataset]:
+    """One data set of packed rows for each split."""
+    return {
+        split: GroupDataset(
+            rows,
+            encoder,
+            arguments.claims_per_row,
+            arguments.cache_gib * 2**30,
+            _frame_cache(arguments),
+            features=features,
+            labels=labels,
+            tokens_per_row=arguments.tokens_per_row,
+            counts=counts,
+            distillation=distillation,
+        )
+        for split, rows in pairs.items()
+    }
+
+
+def _frame_cache(arguments: VerdictArguments) -> FrameCache | None:
+    limit_s = arguments.read_timeout_s or None
+    if arguments.frame_cache:
+        return FrameCache(arguments.frame_cache, timeout_s=limit_s)
+    return DeadlineReader(limit_s) if limit_s else None  # type: ignore[return-value]  (all that is asked of it is `read`)
+
+
+def make_loss(
+    arguments: VerdictArguments, training: TrainingArguments, labels: Sequence[Label], pairs: Sequence[Pair]
+) -> Loss:
+    """The loss on labels a run asks for; `pairs` are those of the train split."""
+    weights = None if arguments.class_weights is None else tuple(arguments.class_weights)
+    if arguments.balance_classes:
+        if weights is not None:
+            raise ConfigError(f"class_weights: balance_classes sets them, got {list(weights)} as well; leave one out")
+        weights = balanced_weights(pairs, labels)
+    return Loss(
+        tuple(labels),
+        weights,
+        arguments.focal_gamma,
+        training.label_smoothing_factor,
+        arguments.paired_weight,
+        arguments.paired_margin,
+    )
+
+
 def _verifier_config(
     arguments: VerdictArguments,
     model_config: ModelConfig,
@@ -407,22 +409,37 @@ def _verifier_config(
     )
 
 
-def _rows(
-    arguments: VerdictArguments, training: TrainingArguments, distill: DistillArguments | None
-) -> tuple[dict[str, list[Pair]], TeacherTargets | None]:
-    """The pairs of each split, and what a teacher said of those to train on."""
-    splits = ["train"] if training.eval_strategy == "no" else ["train", "validation"]
-    pairs = {split: _read(arguments, split) for split in splits}
-    if distill is None:
-        return pairs, None
-    teacher = join_teacher(pairs["train"], distill, arguments)
-    return pairs | {"train": teacher.pairs}, teacher
+def save_draft(trainer: VerdictTrainer, encoder: Encoder, config: VerifierConfig) -> Path:
+    """Gather the trained weights from all ranks and write `<output_dir>/draft` on the first one.
+
+    Returns:
+        The directory; every process returns the same path, after it exists.
+    """
+    out = Path(trainer.args.output_dir or "")
+    with tempfile.TemporaryDirectory(dir=out, prefix=".weights-") as gathered:
+        trainer.save_model(gathered)  # collective under ZeRO-3 and FSDP: every rank takes part
+        if trainer.is_world_process_zero():
+            if (out / "draft").exists():  # a resumed run that had finished before
+                shutil.rmtree(out / "draft")
+            write_directory(out / "draft", lambda folder: _fill(folder, out / "draft", Path(gathered), encoder, config))
+    trainer.accelerator.wait_for_everyone()
+    return out / "draft"
 
 
-def _read(arguments: VerdictArguments, split: str) -> list[Pair]:
-    # A margin stored with a row is of nobody knows whom: a teacher speaks through its file, and of train alone.
-    pairs = [dataclasses.replace(p, teacher_margin=None) for p in read_split(arguments.dataset_dir, split)]
-    return hide_evidence(pairs) if arguments.claim_only else pairs
+def _fill(folder: Path, final: Path, gathered: Path, encoder: Encoder, config: VerifierConfig) -> None:
+    base = dataclasses.replace(config.base, path=relative_base(config.base.path, final))
+    weights = folder / ("adapter" if config.weights == "adapter" else "model")
+    weights.mkdir()
+    # The Trainer also leaves a pickle of its arguments there: only named kinds of file are taken over.
+    for pattern in _WEIGHT_FILES:
+        for file in gathered.glob(pattern):
+            shutil.copy2(file, weights / file.name)
+    if config.weights == "adapter":
+        path = weights / "adapter_config.json"
+        values = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": base.path}
+        path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    encoder.processor.save_pretrained(folder / "processor")
+    (folder / CONFIG).write_text(dataclasses.replace(config, base=base).to_json(), encoding="utf-8")
 
 
 def _main_print(training: TrainingArguments, text: str) -> None:
