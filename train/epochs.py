@@ -2,6 +2,8 @@
 
 torch tells of a dead worker by a signal handler that raises wherever the process happens to be, in the middle of an
 optimiser step, say. Here nothing is raised but by the loader itself, when it is asked for the next batch.
+
+Apart from the trainer because processes and signals are its subject, not losses and metrics.
 """
 
 from __future__ import annotations
