@@ -1,6 +1,6 @@
 """Learning curves: what metrics.jsonl says, drawn. No window, no global state; drawing never stops a run.
 
-Apart from the trainer because it needs a run's folder alone, not torch: matplotlib is loaded when the first curve is drawn.
+Apart from the trainer because it needs a run's folder alone, not torch: matplotlib is loaded when a curve is drawn.
 """
 
 from __future__ import annotations
