@@ -1,10 +1,9 @@
-"""What goes wrong while a run runs: media that changed, readers that hang, workers that die, gradients that never come.
+"""Faults of a running run: media that changed, readers that hang, workers that die, gradients that never come.
 
-A row that cannot be read is either the end of the run or, where told so, is left out, counted and listed. Its place in
-the batch is then held by a stand-in without weight: blank pixels of the same kinds, so that every rank makes the same
-calls of the vision tower and of the collectives, and every gradient that comes of it is zero.
-
-Engines: that a run is the one that was launched, and that no rank waits for another in the vision tower.
+A row that cannot be read ends the run or, where the run allows it, is left out, counted and listed. Its place in the
+batch is then held by a stand-in without weight: blank pixels of the same kinds, so that every rank makes the same
+calls of the vision tower and of the collectives, and every gradient that comes of it is zero. `check_engine` compares
+the engine with the one that was launched; `even_tower_calls` keeps ranks from waiting for each other in the tower.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ allowance    1 GiB of CUDA context and libraries, and a tenth of what a step com
 The factors of activations were measured by following every tensor of a step of small networks on the CPU
 (tests/model/test_memory.py does so again); the allowance is a rule of thumb. The longest rows count, not the usual
 ones.
+
+Apart from the plan because it is arithmetic on shapes, tested against measured tensors, and knows nothing of a run.
 """
 
 from __future__ import annotations

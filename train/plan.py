@@ -1,4 +1,7 @@
-"""What a run amounts to, before a weight is loaded: rows, tokens, steps, the verdict, what trains, and memory."""
+"""What a run amounts to, before a weight is loaded: rows, tokens, steps, the verdict, what trains, and memory.
+
+Apart from the recipe because `--validate_only` ends here: nothing of a plan needs a loaded weight.
+"""
 
 from __future__ import annotations
 

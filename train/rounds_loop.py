@@ -1,4 +1,4 @@
-"""Rounds of hard-negative mining: train, let the verifier judge all candidates, mine what fooled it, train anew.
+"""Rounds of hard-negative mining: train, judge all candidates, mine what the verifier got wrong, train anew.
 
     <output>/rounds.json         the configuration, and of each round what its rows and its verifier came to
     <output>/round-0/data        drawn at random; of later rounds mined, its manifest names the teacher
@@ -6,9 +6,10 @@
              round-0/calibration.parquet, calibrated, train.parquet, teacher.parquet    of every round but the last
 
 Each round trains from the same base with the same options, never from the round before: what differs between two
-rounds is their negatives alone. A stage is a command that a user could type; one that is done is not done again.
+rounds is their negatives alone. A stage is a command that a user could type, with the files that are there once it has
+succeeded; a stage that is done is not done again.
 
-The commands of one round, in order, and what is there once each has succeeded.
+Apart from train/rounds.py because an entry script defines no class.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A teacher file is a predictions file (eval/scoring/predictions.py) whose probabilities were calibrated on gold labels;
 eval/teach.py writes it, of one teacher or several. It is refused where it does not belong to these rows: another data
 set (unless this one was mined out of it), other claims, another prompt, another order of labels, a control run.
+
+Apart from the recipe because reading a teacher needs no network: it is checked before a weight is loaded.
 """
 
 from __future__ import annotations

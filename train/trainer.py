@@ -1,8 +1,10 @@
-"""transformers' Trainer with the verdict loss. Not TRL's SFTTrainer: it drops video and trains blind.
+"""transformers' Trainer with the verdict loss, its callback and its metrics.
 
-What a run does beside its steps: the order of an epoch, first gradients, learning curves, and taking up a run.
+Not TRL's SFTTrainer, which drops video without an error. The callback fixes the order of an epoch, checks the first
+gradients, writes learning curves, and takes up a resumed run. Metrics of the validation split come from margins, never
+from logits over the vocabulary.
 
-Metrics of the validation split while a run runs: from margins, and never from logits over the vocabulary.
+Apart from the recipe because it is the one module that overrides methods of transformers' Trainer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The routes, as one ASGI application around a loaded verifier."""
+"""The routes, as one ASGI application around a loaded verifier.
+
+Apart from launch.py, which loads the verifier and starts a server: tests and other servers take the application alone.
+"""
 
 from __future__ import annotations
 

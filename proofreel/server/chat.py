@@ -3,6 +3,8 @@
 The log-probabilities are those of the restricted softmax over the two label words, which is what a margin is: log
 P(yes) = -log(1 + exp(-margin)), log P(no) = -log(1 + exp(margin)). They are not calibrated; `proofreel` in the answer
 holds the calibrated probability and the label. A failed claim is an error, never a word.
+
+Apart from the routes because it is another interface, with schemas and refusals of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The page at `/`: one HTML file, allowed to run its own script and to talk to its own server, and nothing else.
+"""The page at `/`, and what it shows of the media root: clips, lengths, thumbnails, and the frames the verifier sees.
 
-What the page shows of the media root: clips, their lengths, thumbnails, and the frames the verifier looks at.
+One HTML file that may run its own script and talk to its own server, and nothing else. Apart from the routes because
+this policy is a security boundary.
 """
 
 from __future__ import annotations
