@@ -1,6 +1,7 @@
-"""The pictures of a data set card: small PNGs on white ground, readable on light and dark pages and in grey.
+"""The figures of a data set card: small PNGs on white ground, readable on light and dark pages and in grey.
 
-Built on figure objects, without pyplot or any global state; the same counts give the same bytes.
+Apart from card.py, which writes text: drawing is a kind of its own. Built on figure objects, without pyplot or any
+global state; the same counts give the same bytes.
 """
 
 from __future__ import annotations

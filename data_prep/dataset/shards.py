@@ -134,7 +134,7 @@ def shard_name(split: str, number: int = 0, of: int = 1) -> str:
 def write_shards(directory: Path, pairs: Iterable[Pair]) -> dict[str, list[dict[str, Any]]]:
     """Write one shard per split that has pairs, rows of equal evidence side by side: {split: [{file, rows, sha256}]}.
 
-    For rows that fit in memory; a build writes its shards from the spool.
+    For rows that fit in memory; a build writes its shards from the staging database.
     """
     by_split: dict[str, dict[str, list[Pair]]] = {split: {} for split in SPLITS}
     for pair in pairs:

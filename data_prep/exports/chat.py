@@ -1,8 +1,9 @@
-"""Chat rows back into pairs: what `exports` writes for other trainers, and rows of others with the same words.
+"""Chat rows back into pairs: the inverse of the rows written for other trainers (rows.py).
 
-Three layouts are told apart per row: `messages` of `role` and `content` (LLaMA-Factory, ms-swift), with lists `videos`
-and `images`; `conversations` of `from` and `value` (Qwen), with `video` and `image`, each a file or a list. A row is
-read only if its words, made again from the pair, are the same: a claim is never cut in the wrong place.
+Apart from claim_files.py because it is a parser of its own. Three layouts are recognised per row: `messages` of `role`
+and `content` (LLaMA-Factory, ms-swift), with lists `videos` and `images`; `conversations` of `from` and `value` (Qwen),
+with `video` and `image`, each a file or a list. A row is read only if its words, made again from the pair, are the
+same: a claim is never cut in the wrong place.
 """
 
 from __future__ import annotations

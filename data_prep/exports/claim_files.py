@@ -1,8 +1,8 @@
-"""Claims to be scored, out of any file: pairs, plain rows, chat rows, MuRGAt and MiRAGE generations.
+"""Claims to be scored, out of any file: pairs, plain rows, chat rows, and the formats of importers that have `claims`.
 
-The format is told by the file's first readable record, or given. Every row that is no claim about evidence comes out as
-a `Rejected` with file and line; nothing is dropped unseen. Importers do the reading; here are only the plain rows,
-which need no options:
+The format is recognised by the file's first readable record, or given. Every row that is no claim about evidence
+becomes a `Rejected` with file and line. Importers do the reading; here are only the chat rows and the plain rows, which
+need no options:
 
     {"claim": "...", "video": "a.mp4", "start_s": 2, "end_s": 4.5, "text": "...", "transcript": "...", "image": "a.png"}
 """

@@ -1,8 +1,9 @@
 """Cut video segments into files of their own, for trainers that can only be given whole files.
 
-A clip holds exactly the frames that appear in [start_s, end_s), each for as long as in the source, re-encoded as H.264
-without sound. A lone frame is stored twice, as Qwen's video reader refuses files of one frame. A clip's name is a hash
-of the source's bytes, the span and the encoding: cutting again costs nothing, and a clip that is there is whole.
+Apart from write.py because it encodes video, in processes of its own. A clip holds exactly the frames that appear in
+[start_s, end_s), each for as long as in the source, re-encoded as H.264 without sound. A lone frame is stored twice:
+Qwen's video reader refuses files of one frame. A clip's name is a hash of the source's bytes, the span and the
+encoding: a clip that exists is whole, and is not cut again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Write a split of a data set for other trainers: LLaMA-Factory, ms-swift, Qwen's fine-tuning script, and NLI models.
 
 None of these formats can name a part of a video, so every segment that is not a whole file is cut into its own
-(`cutting`). A row that a format cannot say is listed, never dropped unseen.
+(cut.py). A row that a format cannot hold is listed with the reason.
 """
 
 from __future__ import annotations

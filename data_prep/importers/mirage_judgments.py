@@ -2,11 +2,11 @@
 
 Files: `metric_prediction_<system>_annotator_<n>_DONE.json` (a predicted claim against the reference article) and
 `metric_reference_...` (a reference claim against the prediction), alexmartin1722/mirage,
-data/wikivideo/human_judgments/metric_preference. Three annotators judged the same claims; `read` gives every single
-judgment, mirage_annotators.py makes rows of them. A file holds the text its claims come from; the text they are judged
+data/wikivideo/human_judgments/metric_preference. A file holds the text its claims come from; the text they are judged
 against is in its sibling of the other kind.
 
-Make rows of several annotators' judgments (mirage_judgments.py) of the same claims: all, majority or share.
+Three annotators judged the same claims: `read` gives every single judgment, and `merge_annotators` makes rows of them,
+all, by majority, or with the share as a soft label.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Options:
         sentences: the normalised JSON of mirage.py, whose sentences become the context of reference claims; empty:
             these have none. A predicted claim's context is the sentence it is filed under.
         annotators: how the judgments of several annotators become rows, over all files of a source; see
-            `mirage_annotators.merge_annotators`.
+            `merge_annotators`.
     """
 
     reference: str = ""
@@ -163,7 +163,7 @@ def merge_annotators(rows: Iterable[Row], mode: Mode = "soft") -> tuple[list[Row
     """One row per claim, or per claim and annotator, out of single judgments.
 
     Args:
-        rows: of `mirage_judgments.read`, over all files.
+        rows: of `read`, over all files.
         mode: `all` keeps every annotator's row. `majority` gives one row per claim with the label most annotators
             gave; an even split is kept out. `soft` does the same and sets `soft_label` to the share of annotators who
             found support; an even split has no label there, only its `soft_label`. What nobody judged is kept out.

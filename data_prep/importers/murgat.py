@@ -1,13 +1,11 @@
 """Import MuRGAt: one pair per atomic fact, with the moments it cites, taken together, as its evidence.
 
-Three layouts, told apart per record (docs/formats.md): facts judged by people (`facts`), files scored by the published
-evaluation (`evaluations`), and bare generations (`model_generation` alone), whose cited sentences become claims.
+Three layouts, recognised per record (docs/formats.md): facts judged by people (`facts`), files scored by the published
+evaluation (`evaluations`), and bare generations (`model_generation` alone), whose cited sentences become claims. A fact
+is a claim and its citations; what is no fact becomes a message that says why.
+
 Support by the union of the citations is the paper's recall (MuRGAt, section 3.2, subtask 3). It does not tell
 "contradicted" from "not shown", so a fact that is not supported is labelled `not_enough`.
-
-The three layouts of MuRGAt files, read into facts: judged by people, scored by a model, or only generated.
-
-A fact is a claim and what it cites. Nothing of a record is dropped: what is no fact comes out as text that says why.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Import OMD-Bench: anchors shown by video, audio and text, in all eight conditions of replaced channels.
 
-OMD-Bench asks what a model does when channels disagree (sections 3.3, 4.2, appendix A.8 and A.9). Each anchor comes out
-eight times, C000 to C111: the three bits say whether video, audio and text are those of another anchor, drawn for each
-channel by itself. The draws depend on the seed, the anchor and the channel, not on the order of the file. No file of
-the benchmark is public: the layout read here is our own (docs/formats.md).
-
-The layout of OMD-Bench anchors, read and checked: what shows an anchor, and what is asked about it.
-
-Our own layout, as the benchmark's files are not public; docs/formats.md describes it.
+OMD-Bench asks what a model does when channels disagree (sections 3.3, 4.2, appendix A.8 and A.9). Each anchor gives
+rows in eight conditions, C000 to C111: the three bits say whether video, audio and text are those of another anchor,
+drawn for each channel by itself. The draws depend on the seed, the anchor and the channel, not on the order of the
+file. No file of the benchmark is public: the layout read here is our own (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -198,7 +194,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _AnchorEvidence:
     """An anchor with the evidence that shows it, per channel."""
 
     anchor: Anchor
@@ -208,7 +204,7 @@ class _Shown:
 
 def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
     """Every claim about every anchor under all eight conditions; rejections for what cannot be shown."""
-    by_data: dict[str, dict[str, _Shown]] = {}
+    by_data: dict[str, dict[str, _AnchorEvidence]] = {}
     for item in _shown(path, options):
         if isinstance(item, Rejected):
             yield item
@@ -229,7 +225,7 @@ def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
             yield from _rows(shown, {channel: other for channel, other in drawn.items() if other}, split)
 
 
-def _shown(path: Path, options: Options) -> Iterator[_Shown | Rejected]:
+def _shown(path: Path, options: Options) -> Iterator[_AnchorEvidence | Rejected]:
     try:
         transcripts = Transcripts(path.parent / options.transcripts) if options.transcripts else None
     except MediaError as error:
@@ -248,7 +244,7 @@ def _shown(path: Path, options: Options) -> Iterator[_Shown | Rejected]:
             yield reject(record, audio, id=anchor.id)
             continue
         channels = {"video": VideoSegment(os.path.normpath(anchor.video)), "audio": audio, "text": Passage(anchor.text)}
-        yield _Shown(anchor, record, channels)
+        yield _AnchorEvidence(anchor, record, channels)
 
 
 def _heard(file: str, transcripts: Transcripts | None) -> Transcript | str:
@@ -264,7 +260,9 @@ def _heard(file: str, transcripts: Transcripts | None) -> Transcript | str:
     return Transcript(" ".join(cue.text for cue in cues))
 
 
-def _replacement(shown: _Shown, channel: str, anchors: Mapping[str, _Shown], seed: int) -> _Shown | None:
+def _replacement(
+    shown: _AnchorEvidence, channel: str, anchors: Mapping[str, _AnchorEvidence], seed: int
+) -> _AnchorEvidence | None:
     """Another anchor whose channel differs, uniform over them; None without one.
 
     Each candidate gets a hash and the smallest wins: the draw does not depend on the order of the file, and a new
@@ -272,14 +270,14 @@ def _replacement(shown: _Shown, channel: str, anchors: Mapping[str, _Shown], see
     """
     others = (other for other in anchors.values() if other.channels[channel] != shown.channels[channel])
 
-    def ticket(other: _Shown) -> bytes:
+    def ticket(other: _AnchorEvidence) -> bytes:
         words = [str(seed), shown.anchor.id, channel, other.anchor.id]
         return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).digest()
 
     return min((other for other in others if other.anchor.id != shown.anchor.id), key=ticket, default=None)
 
 
-def _rows(shown: _Shown, drawn: Mapping[str, _Shown], split: Split | None) -> Iterator[Row]:
+def _rows(shown: _AnchorEvidence, drawn: Mapping[str, _AnchorEvidence], split: Split | None) -> Iterator[Row]:
     anchor, record = shown.anchor, shown.record
     for condition, replaced in CONDITIONS.items():
         now = {channel: drawn[channel] if channel in replaced else shown for channel in CHANNELS}

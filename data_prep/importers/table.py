@@ -33,7 +33,7 @@ from ...core import (
     is_seconds,
 )
 from .base import Importer, Record, Rejected, Row, kind_of, reject
-from .tabular_files import Table, cell, missing_columns, tables
+from .tabular_files import TabularFile, cell, missing_columns, tables
 
 SPLIT_COLUMN = "_split"  # what a saved data set calls the part a row is in
 _EVIDENCE = ("video", "image", "transcript", "passage")
@@ -81,7 +81,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ColumnMap:
     """Checked options."""
 
     columns: Mapping[str, str]
@@ -113,7 +113,7 @@ def read(path: Path, options: Options | None = None) -> Iterator[Row | Rejected]
             yield record if isinstance(record, Rejected) else _row_or_reason(plan, table, record)
 
 
-def _plan(options: Options) -> _Plan:
+def _plan(options: Options) -> _ColumnMap:
     values = dataclasses.asdict(options)
     columns = {k: v for k, v in values.items() if isinstance(v, str) and v}
     constants = _mapping("constants", options.constants)
@@ -133,7 +133,7 @@ def _plan(options: Options) -> _Plan:
         raise ConfigError(f"columns: times belong to a video or transcript, got {columns}; name that column")
     labels = _mapping("labels", options.labels, (*LABELS, "none")) or {label: label for label in LABELS}
     splits = _mapping("splits", options.splits, SPLITS) or {split: split for split in SPLITS}
-    return _Plan(columns, labels, splits, constants, options.keep)
+    return _ColumnMap(columns, labels, splits, constants, options.keep)
 
 
 def _mapping(name: str, entries: Sequence[str], allowed: Sequence[str] = ()) -> dict[str, str]:
@@ -148,14 +148,14 @@ def _mapping(name: str, entries: Sequence[str], allowed: Sequence[str] = ()) -> 
     return found
 
 
-def _missing(table: Table, missing: Sequence[str], known: set[str]) -> Rejected:
+def _missing(table: TabularFile, missing: Sequence[str], known: set[str]) -> Rejected:
     near = {name: difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0) for name in missing}
     hints = ", ".join(f"{name!r} (did you mean {found[0]!r}?)" if found else repr(name) for name, found in near.items())
     message = f"columns are missing, got no {hints}; name columns of this file"
     return Rejected(table.file, None, None, kind_of(message), message)
 
 
-def _row_or_reason(plan: _Plan, table: Table, record: Record) -> Row | Rejected:
+def _row_or_reason(plan: _ColumnMap, table: TabularFile, record: Record) -> Row | Rejected:
     if not isinstance(record.value, dict):
         return reject(record, f"row must be an object, got {type(record.value).__name__}; write {{column: value}}")
     cells = {field: _cell(record.value, column, table) for field, column in plan.columns.items()}
@@ -167,13 +167,13 @@ def _row_or_reason(plan: _Plan, table: Table, record: Record) -> Row | Rejected:
         return reject(record, str(error), id=None if name is None else str(name))
 
 
-def _cell(row: dict[str, Any], column: str, table: Table) -> Any:
+def _cell(row: dict[str, Any], column: str, table: TabularFile) -> Any:
     """The value of a column; None for null and for empty text, which is all a CSV has for null."""
     value = table.split if column == SPLIT_COLUMN and table.split is not None else cell(row, column)
     return None if isinstance(value, str) and not value.strip() else value
 
 
-def _kept(keep: Sequence[str], row: dict[str, Any], table: Table) -> dict[str, Any]:
+def _kept(keep: Sequence[str], row: dict[str, Any], table: TabularFile) -> dict[str, Any]:
     kept = {column: _cell(row, column, table) for column in keep}
     if not kept:
         return {}
@@ -184,7 +184,7 @@ def _kept(keep: Sequence[str], row: dict[str, Any], table: Table) -> dict[str, A
     return kept
 
 
-def _pair(plan: _Plan, cells: dict[str, Any], meta: dict[str, Any]) -> Pair:
+def _pair(plan: _ColumnMap, cells: dict[str, Any], meta: dict[str, Any]) -> Pair:
     claim, context = _text(cells, "claim"), plan.constants.get("context") or _text(cells, "context")
     if claim is None:
         raise RowError(f"claim must be text, got {cells['claim']!r}; write the claim or leave the row out")

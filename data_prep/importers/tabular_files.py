@@ -28,7 +28,7 @@ _END = b"\x00" * 4  # how every Arrow stream ends, of the older form and the new
 
 
 @dataclass(frozen=True)
-class Table:
+class TabularFile:
     """One file of rows.
 
     Attributes:
@@ -45,7 +45,7 @@ class Table:
     records: Callable[[Set[str]], Iterator[Record | Rejected]]
 
 
-def tables(path: Path) -> Iterator[Table | Rejected]:
+def tables(path: Path) -> Iterator[TabularFile | Rejected]:
     """The table of a file, or every table of a folder in a fixed order; what is no table is a rejection."""
     if not path.is_dir():
         yield _table(path, None)
@@ -67,7 +67,7 @@ def tables(path: Path) -> Iterator[Table | Rejected]:
             yield _table(file, shard.group("split") if shard else None)
 
 
-def missing_columns(table: Table, wanted: Iterable[str]) -> tuple[list[str], set[str]]:
+def missing_columns(table: TabularFile, wanted: Iterable[str]) -> tuple[list[str], set[str]]:
     """The wanted columns that no row has, and the names seen on the way. A table without rows lacks nothing."""
     missing, known = set(wanted), set()
     for known_here in table.names():
@@ -99,7 +99,7 @@ def _present(name: str, known: Set[str]) -> bool:
     return name in known or any(below_list)
 
 
-def _saved(folder: Path, split: str | None) -> Iterator[Table | Rejected]:
+def _saved(folder: Path, split: str | None) -> Iterator[TabularFile | Rejected]:
     """The Arrow files of one saved data set, in the order its state.json gives."""
     files = _json_key(folder / "state.json", "_data_files")
     if isinstance(files, Rejected):
@@ -123,19 +123,21 @@ def _json_key(path: Path, key: str) -> list[Any] | Rejected:
     return value
 
 
-def _table(path: Path, split: str | None) -> Table | Rejected:
+def _table(path: Path, split: str | None) -> TabularFile | Rejected:
     file = str(path)
     if path.suffix in (".json", ".jsonl"):
-        return Table(file, split, partial(_json_names, path), lambda columns: read_json_records(path))
+        return TabularFile(file, split, partial(_json_names, path), lambda columns: read_json_records(path))
     if path.suffix == ".csv":
-        return Table(file, split, lambda: iter([set(_header(path))]), partial(_csv_records, path))
+        return TabularFile(file, split, lambda: iter([set(_header(path))]), partial(_csv_records, path))
     if path.suffix not in SUFFIXES:
         return _rejected(path, f"not a known kind of table, got {path.suffix!r}; use one of {list(SUFFIXES)}")
     try:
         schema = pq.read_schema(path) if path.suffix == ".parquet" else _arrow_schema(path)
     except (pa.ArrowException, OSError) as error:
         return _rejected(path, f"the file is not readable {path.suffix[1:]}, got {error}; copy it again")
-    return Table(file, split, lambda: iter([set(_schema_names(schema))]), partial(_columnar_records, path, schema))
+    return TabularFile(
+        file, split, lambda: iter([set(_schema_names(schema))]), partial(_columnar_records, path, schema)
+    )
 
 
 def _json_names(path: Path) -> Iterator[set[str]]:

@@ -1,8 +1,9 @@
-"""Answers of language models kept on disk, one small JSON file each: asked once, paid once, replayed for ever.
+"""Answers of language models kept on disk, one small JSON file each, so that the same request is sent once.
 
-A file is written elsewhere, synced, and linked to its name, so a reader sees a whole answer or none, whatever is killed
-when. The first of several concurrent writers wins and all of them return its answer. Files may be copied between
-folders; what a kill leaves behind (`.part-*`) is never read.
+Apart from the client because it knows no endpoint: it stores files by key, safe against kills and concurrent writers.
+A file is written elsewhere, synced, and linked to its name, so a reader sees a whole answer or none. The first of
+several concurrent writers wins and all of them return its answer. Files may be copied between folders; what a kill
+leaves behind (`.part-*`) is never read.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
-"""The project's one language-model client: any OpenAI-compatible chat-completions endpoint, with a memory and a bill.
+"""The project's one language-model client: any OpenAI-compatible chat-completions endpoint, with a cache and costs.
 
     model = LanguageModel(LanguageModelConfig(base_url="http://localhost:8000/v1", model="Qwen2.5-7B-Instruct",
                                               cache_dir="runs/answers"))
     answers = map_ordered(lambda text: ask(model, prompt(text), parse_json), texts, model.config.concurrency)
 
-See `answers` for checked answers and many questions at once.
-
-Post one JSON request to a chat-completions endpoint, again if it fails for a passing reason, never for ever.
-
-Standard library only. Redirects are not followed: they would carry the key to another host.
+See `answers` for checked answers and many questions at once. A request that fails for a passing reason is sent again, a
+limited number of times. Requests use the standard library only. Redirects are not followed: they would carry the key to
+another host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a media file holds, learned without decoding it: size, rate, duration, and the time of every frame.
+"""What a media file holds, read without decoding it: size, rate, duration, and the time of every frame.
 
-Headers are enough to probe the common containers. Reading frames by time needs more, the presentation time of every
-packet (`packet_index`): demuxing costs milliseconds for a short clip, and it is what shows whether a decoder may be
-believed (see `readers`).
+Headers are enough to probe the common containers. Reading frames by time needs the presentation time of every packet
+as well (`packet_index`): demuxing a short clip takes milliseconds, and shows whether a decoder's times are right (see
+frames.py).
 """
 
 from __future__ import annotations

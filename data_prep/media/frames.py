@@ -1,14 +1,11 @@
 """Frames of a video segment, chosen by time, at the size the network sees, with their real times; and still images.
 
-The pixel budget is part of the reader: a long clip in high definition never travels at full size, and what is read can
-be kept (see `frame_cache`). Size and filter are those of the backbone's own processor (Qwen2-VL's), which then finds
-nothing left to resize.
+Size and filter are those of the backbone's own processor (Qwen2-VL's), which then has nothing left to resize. Frames
+are resized while decoding goes on, so a clip never lies in memory at full size; they can be kept (`frame_cache`).
 
-Decode chosen frames of a video, with decord or with PyAV.
-
-Both give the same pixels at about the same cost. decord counts frames forward from the keyframe to which it believes
-it has jumped, and returns whatever it arrives at; nothing in its answer tells a wrong frame from the right one. It has
-been seen to return frames of another time, without an error, from
+decord and PyAV give the same pixels at about the same cost. decord counts frames forward from the keyframe to which it
+believes it has jumped, and returns that frame; nothing in its answer tells a wrong frame from the right one. It returns
+frames of another time, without an error, from
 
 - AVI: no presentation times at all (its own timestamps are then astronomical), and MPEG-TS/PS, ASF: inexact jumps;
 - open groups of pictures in any container (x265's default, x264 `open-gop`, MPEG-4 with B-frames): frames that
@@ -16,10 +13,8 @@ been seen to return frames of another time, without an error, from
 - edit lists that hide frames, and files that do not begin with a keyframe.
 
 So decord is used only where the packet index shows that its counting is sound (`PacketIndex.jumps_exactly`) and where
-its own table of times agrees with the index. Everything else, and everything decord fails at, is read with PyAV, which
-names each frame by its timestamp: a frame is the wanted one or it is not returned.
-
-Frames are fitted (brought to the size wanted) while decoding goes on: a clip never lies in memory at full size.
+its own table of times agrees with the index. Everything else, and every file that decord fails to read, is read with
+PyAV, which names each frame by its timestamp: a frame of another time is never returned.
 """
 
 from __future__ import annotations

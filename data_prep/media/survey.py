@@ -1,7 +1,7 @@
-"""Look at every media file of a build in parallel: can it be read, what is it, which bytes does it hold, where is it.
+"""Probe every media file of a build in parallel: whether it can be read, its kind, its size, its hash and its place.
 
-Files are opened in child processes with a deadline (see `guarded`), so a file that hangs or crashes its reader is one
-message among others.
+Files are opened in child processes with a deadline (sandbox.py), so that a file that hangs or crashes its reader gives
+one message among others.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from .phrases import segment_facts
 from .scores import Score, named_evidence, read_scores
 from .swapped import (
     SWAPPED,
-    Asked,
+    ClaimRow,
     Segments,
     SwappedLabel,
     balanced_pairs,
@@ -26,7 +26,7 @@ __all__ = [
     "SHIPPED",
     "SWAPPED",
     "AlteredEvidenceConfig",
-    "Asked",
+    "ClaimRow",
     "Known",
     "Mined",
     "MiningConfig",

@@ -1,19 +1,16 @@
 """Make refuted pairs by altering claims: one slot of a true fact gets a value that does not hold (DualFact, section 3).
 
-Rule-based and reproducible: values are drawn from what is true elsewhere in the data set (vocabulary.py) under the
-paper's rules (altered_rules.py), by a random stream that depends on the seed and the pair's id alone.
+Values are drawn from what is true elsewhere in the data set (vocabulary.py) under the paper's rules, by a random stream
+that depends on the seed and the pair's id alone.
 
-The ways a contextual claim may be altered: DualFact's error types A to E (appendix E), patterns kept.
+Contextual claims are altered in DualFact's error types (appendix E), patterns kept. A: negative verb + original object.
+B: verb + wrong object. C: verb + wrong tool. D: verb + wrong location, after the same preposition. E: negative verb +
+wrong object.
 
-A: negative verb + original object. B: verb + wrong object. C: verb + wrong tool. D: verb + wrong location, after the
-same preposition. E: negative verb + wrong object.
-
-DualFact's rules for altered values (appendices C.5 and E), as a validator, and what is true of one segment.
-
-The paper gives the rules as prompts for a language model. Here they are checks: of values drawn by rule, and of values
-a language model proposes. The overlap rule is applied to the replaced slot against the true values of the same role:
-for contextual negatives appendix E also forbids every word of the positive facts, and its own error types A to D, which
-keep the other slot, cannot obey that.
+The paper gives its rules (appendices C.5 and E) as prompts for a language model. Here they are checks: of values drawn
+by rule, and of values a language model proposes. The overlap rule is applied to the replaced slot against the true
+values of the same role: for contextual negatives appendix E also forbids every word of the positive facts, and its own
+error types A to D, which keep the other slot, cannot obey that.
 """
 
 from __future__ import annotations
@@ -183,13 +180,13 @@ class Truths:
         groups: which words mean nearly the same.
         values: role family -> true values of that family, from conceptual facts and from the slots of phrases.
         shown: the content words of every true value that is no action: named in another role, it may hold in this one.
-        told: the stems of the segment's captions: what they tell may hold without being a fact.
+        caption_stems: of the segment's captions: what they say may hold without being a fact.
     """
 
     groups: WordGroups
     values: dict[str, list[str]]
     shown: frozenset[tuple[str, ...]]
-    told: frozenset[str]
+    caption_stems: frozenset[str]
 
     @classmethod
     def of(cls, facts: SegmentFacts, captions: Iterable[str], groups: WordGroups) -> Truths:
@@ -202,8 +199,8 @@ class Truths:
                 values.setdefault(kind, []).append(value)
         values = {kind: list(dict.fromkeys(found)) for kind, found in values.items()}
         nouns = (value for kind, found in values.items() if kind != "action" for value in found)
-        told = (stem for caption in captions for stem in words_of(caption).stems)
-        return cls(groups, values, frozenset(words_of(value).content for value in nouns), frozenset(told))
+        stems = (stem for caption in captions for stem in words_of(caption).stems)
+        return cls(groups, values, frozenset(words_of(value).content for value in nouns), frozenset(stems))
 
     def contradict(self, roles: Sequence[str], candidate: Candidate) -> bool:
         """Whether every value of a candidate breaks no rule in its role, and is not known to be there otherwise."""
@@ -211,7 +208,7 @@ class Truths:
 
     def _contradict(self, role: str, value: str) -> bool:
         kind, content = family(role), words_of(value).content
-        if content and self.told.issuperset(content):
+        if content and self.caption_stems.issuperset(content):
             return False
         if kind != "action" and content in self.shown:
             return False
@@ -270,8 +267,8 @@ def altered_claims(
 
 
 def _captions(pairs: Iterable[Pair]) -> set[str]:
-    told = (pair.meta.get(key) for pair in pairs for key in ("caption", "caption_implicit"))
-    return {caption for caption in told if isinstance(caption, str)}
+    texts = (pair.meta.get(key) for pair in pairs for key in ("caption", "caption_implicit"))
+    return {caption for caption in texts if isinstance(caption, str)}
 
 
 def _changes(pair: Pair, groups: WordGroups) -> list[Change]:

@@ -1,11 +1,11 @@
-"""Make negatives by altering the evidence of a supported pair: another time of its video, a near miss, a piece left out
-or exchanged. Claim, context and role stay, so that text does not tell the rows apart.
+"""Make negatives by altering the evidence of a supported pair.
 
-Another group's whole evidence is given by negatives.py. Each kind is one function that proposes altered evidence in an
-order drawn by seed and pair id, and its name is the origin of the rows; the kinds that move in time are in
-altered_time.py. Where a claim is known to hold is asked of `Known` (known_evidence.py).
+The kinds: another time of its video, a near miss at the boundary of the true span, a piece left out or exchanged.
+Claim, context and role stay, so that text does not tell the rows apart.
 
-Negatives from the same video at a wrong time: elsewhere, or a near miss at the boundary of the true span.
+Swapping in another group's whole evidence is done by swapped.py. Each kind is one function that proposes altered
+evidence in an order drawn by seed and pair id, and its name is the origin of the rows. Where a claim holds is asked of
+`Known` (evidence_index.py).
 """
 
 from __future__ import annotations

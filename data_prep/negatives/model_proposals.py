@@ -1,13 +1,9 @@
 """Make refuted pairs by asking a language model for what does not hold (DualFact, appendix E), under checked rules.
 
 The model proposes only what replaces a part of a true fact; the sentence around it is ours, so its structure is kept by
-construction. Every proposal goes through the validator of the rule-based negatives (altered_rules.py), and what breaks
-a rule goes back to the model with the complaint. Whether a proposal is plausible is left to the model.
-
-Check what a language model proposes in place of a part of a true fact (DualFact, appendix E).
-
-The rules on words are those of the rule-based negatives (altered_rules.py). Added here is what a model may get wrong
-and a drawn value cannot: form, length, the fact's pattern, and repeats.
+construction. Every proposal is checked by the rules of the rule-based negatives (claim_changes.py) and for what only a
+model gets wrong: form, length, the fact's pattern, and repeats. A proposal that breaks a rule goes back to the model
+with the complaint. Whether a proposal is plausible is left to the model.
 """
 
 from __future__ import annotations
@@ -60,8 +56,8 @@ class ProposalChecker:
     def of(
         cls, pairs: Sequence[Pair], vocabulary: Vocabulary, known_only: bool, true_in_group: Collection[str]
     ) -> ProposalChecker:
-        told = [pair.meta.get(key) for pair in pairs for key in ("caption", "caption_implicit")]
-        captions = {caption for caption in told if isinstance(caption, str)}
+        texts = [pair.meta.get(key) for pair in pairs for key in ("caption", "caption_implicit")]
+        captions = {caption for caption in texts if isinstance(caption, str)}
         truths = Truths.of(segment_facts(pairs), captions, vocabulary.groups)
         return cls(vocabulary, truths, known_only, {normal_claim(pair.claim) for pair in pairs}, true_in_group)
 

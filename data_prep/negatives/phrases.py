@@ -2,13 +2,12 @@
 
 The inverse of the rendering in importers/facts.py. A contextual phrase follows one of DualFact's patterns (appendix E):
 verb + object, verb + "with" + tool, verb + preposition + location, or several of them in one phrase ("chop onion with
-knife on board"). What follows no pattern is None, never guessed at.
+knife on board"). A phrase of no pattern is None.
 
-Words and their stems: enough English morphology to see that "chopping", "chopped" and "chop" are one word.
-
-Rules of our own, without a dictionary. A stem need not be a word ("slice", "slicing" -> "slic"); all that counts is
-that the forms of one word meet and that different words rarely do. Used to compare the values of facts (DualFact,
-appendix E: no altered value may reuse a word, stem or substring of a true one).
+Words are compared by stem (appendix E: no altered value may reuse a word, stem or substring of a true one): enough
+English morphology to see that "chopping", "chopped" and "chop" are one word. The rules are our own, without a
+dictionary. A stem need not be a word ("slice", "slicing" -> "slic"): the forms of one word must meet, and different
+words rarely do.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Segments(Generic[Key]):
                 yield number
 
 
-class Asked(NamedTuple, Generic[Key]):
+class ClaimRow(NamedTuple, Generic[Key]):
     """A row as the choice of swaps sees it: its id, its evidence and group, and whether it is supported."""
 
     id: str
@@ -51,7 +51,7 @@ class Asked(NamedTuple, Generic[Key]):
 
 
 def swap_targets(
-    same: Sequence[Asked[Key]], segments: Segments[Key], per_claim: int, seed: int
+    same: Sequence[ClaimRow[Key]], segments: Segments[Key], per_claim: int, seed: int
 ) -> tuple[list[tuple[int, int]], int]:
     """Segments of which a claim is to be asked falsely, given all rows of one split that make this claim.
 
@@ -118,7 +118,7 @@ def swapped_negatives(
     missing = 0
     for claim, same in by_claim.items():
         if claim not in generic:
-            asked = [Asked(p.id, evidence_key(p.evidence), p.group, p.label == "supported") for p in same]
+            asked = [ClaimRow(p.id, evidence_key(p.evidence), p.group, p.label == "supported") for p in same]
             chosen, without = swap_targets(asked, segments, per_claim, seed)
             made.extend(_swap(same[index], examples[segments.keys[number]], label) for index, number in chosen)
             missing += without

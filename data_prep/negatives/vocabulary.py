@@ -1,13 +1,12 @@
 """What is true in a data set, by role: the values that altered claims are drawn from, and how often each is drawn.
 
-A value that is never true anywhere would give an altered claim away without looking, and so would a value that is drawn
-more often than it is true. So altered values come from the true values of the same role, weighted such that each is
-drawn as often as it is true (as nearly as the rules allow: a value is never drawn where it holds).
+A value that is never true anywhere would give an altered claim away without any evidence, and so would a value that is
+drawn more often than it is true. So altered values come from the true values of the same role, weighted such that each
+is drawn as often as it is true (as nearly as the rules allow: a value is never drawn where it holds).
 
-Which words mean nearly the same: categories, synonyms, kinds, parts and generic words, from a small YAML file.
-
-Altered claims need to know when two values could both be true of a segment. One file per data set says so; a generic
-one for cooking and crafting is shipped. The format is described in the docs; words are compared by stem.
+Word groups (categories, synonyms, kinds, parts and generic words, from a small YAML file per data set) say when two
+values could both be true of a segment. A file for cooking and crafting is shipped; docs/negatives.md describes the
+format. Words are compared by stem.
 """
 
 from __future__ import annotations
@@ -256,7 +255,7 @@ _NEARLY_ALL = 1 - 1e-3
 
 
 @dataclass(frozen=True)
-class Table:
+class DrawTable:
     """Candidates with weights.
 
     Attributes:
@@ -270,7 +269,7 @@ class Table:
     shares: Mapping[Candidate, float]
 
     @classmethod
-    def of(cls, counts: Mapping[Candidate, int], classes: Mapping[Candidate, object]) -> Table:
+    def of(cls, counts: Mapping[Candidate, int], classes: Mapping[Candidate, object]) -> DrawTable:
         """The table in which every candidate is expected to be drawn as often as it is true."""
         candidates = tuple(sorted(counts))
         total = sum(counts.values())
@@ -337,7 +336,7 @@ class Vocabulary:
     values: Mapping[str, Counter[str]]
     phrases: Counter[str]
     counts: Mapping[Place, Counter[Candidate]] = field(repr=False)
-    _tables: dict[Place, Table] = field(default_factory=dict, repr=False, compare=False)
+    _tables: dict[Place, DrawTable] = field(default_factory=dict, repr=False, compare=False)
     _known: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -362,14 +361,14 @@ class Vocabulary:
                 counts[place][candidate] += count
         return cls(groups, dict(values), phrases, dict(counts))
 
-    def table(self, place: Place) -> Table | None:
+    def table(self, place: Place) -> DrawTable | None:
         """The candidates of a place; None where nothing is true there."""
         if place not in self.counts:
             return None
         if (table := self._tables.get(place)) is None:
             counts = self.counts[place]
             role = _role_of(place)
-            table = self._tables[place] = Table.of(counts, {c: self._class_of(role, c[0]) for c in counts})
+            table = self._tables[place] = DrawTable.of(counts, {c: self._class_of(role, c[0]) for c in counts})
         return table
 
     def knows(self, role: str, value: str) -> bool:

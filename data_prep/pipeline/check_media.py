@@ -1,5 +1,7 @@
-"""Check the media of a build: every file opened once, in its own process; every span inside its file and every file
-below the media root. What was learned of a file is kept in the spool (`files`).
+"""The third step of a build: check the media.
+
+Every file is opened once, in a process of its own. Every span must lie inside its file, every file below the media
+root. The facts of a file are kept in the staging database (`files`).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from ...core import Image, VideoSegment, evidence_from_dict, media_path
 from ..importers import kind_of
 from ..media import ImageInfo, Kind, MediaFile, MediaInfo, check_segment, media_rows, outside_root, probe_each
 from .config import ProbingConfig
-from .spool import Spool, Stored
+from .staging import Staging, Stored
 from .validate import refuse
 
 _COMMIT_EVERY_S = 2.0
@@ -27,7 +29,7 @@ _KIND = "json_extract(m.part, '$.kind')"
 _PATHS = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND {_USED}"
 
 
-def check_media(spool: Spool, media_root: Path, rules: ProbingConfig) -> dict[str, Any]:
+def check_media(staging: Staging, media_root: Path, rules: ProbingConfig) -> dict[str, Any]:
     """Reject every row whose media is missing, unreadable, outside the root, marked absent, or does not hold its span.
 
     Files that can be read are kept as they are found; a build that was killed looks again only at the others.
@@ -37,20 +39,20 @@ def check_media(spool: Spool, media_root: Path, rules: ProbingConfig) -> dict[st
     """
     kinds: tuple[Kind, ...] = ("video", "image")
     for kind in kinds:
-        bad = _look_at_new(spool, media_root, kind, rules)
-        for (path,) in spool.db.execute(f"{_PATHS} ORDER BY path", (kind,)).fetchall():
-            file = bad.get(path) or _file_of(spool.value("SELECT json FROM files WHERE path = ?", (path,)))
+        bad = _look_at_new(staging, media_root, kind, rules)
+        for (path,) in staging.db.execute(f"{_PATHS} ORDER BY path", (kind,)).fetchall():
+            file = bad.get(path) or _file_of(staging.value("SELECT json FROM files WHERE path = ?", (path,)))
             query = f"SELECT e, part FROM media m WHERE path = ? AND {_KIND} = ? AND {_USED}"
-            for e, text in spool.db.execute(query, (path, kind)).fetchall():
-                refuse(spool, _complaints(spool, e, evidence_from_dict(json.loads(text)), file))
-    return media_rows(_file_of(text) for (text,) in spool.db.execute("SELECT json FROM files ORDER BY path"))
+            for e, text in staging.db.execute(query, (path, kind)).fetchall():
+                refuse(staging, _complaints(staging, e, evidence_from_dict(json.loads(text)), file))
+    return media_rows(_file_of(text) for (text,) in staging.db.execute("SELECT json FROM files ORDER BY path"))
 
 
-def _look_at_new(spool: Spool, media_root: Path, kind: Kind, rules: ProbingConfig) -> dict[str, str]:
+def _look_at_new(staging: Staging, media_root: Path, kind: Kind, rules: ProbingConfig) -> dict[str, str]:
     """Open the files that were not yet; those that can be used are kept, for the others: why they cannot."""
     bad: dict[str, str] = {}
     good: list[str] = []
-    for (path,) in spool.db.execute(f"{_PATHS} AND path NOT IN (SELECT path FROM files) ORDER BY path", (kind,)):
+    for (path,) in staging.db.execute(f"{_PATHS} AND path NOT IN (SELECT path FROM files) ORDER BY path", (kind,)):
         if rules.outside_root == "refuse" and (message := outside_root(path, media_root)) is not None:
             bad[path] = message
         elif not os.path.exists(file := media_path(path, media_root)):  # a path that is too long does not exist
@@ -65,11 +67,11 @@ def _look_at_new(spool: Spool, media_root: Path, kind: Kind, rules: ProbingConfi
             continue
         duration_s = file.info.duration_s if isinstance(file.info, MediaInfo) else None
         values = (path, file.sha256, duration_s, json.dumps(dataclasses.asdict(file)))
-        spool.db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", values)
+        staging.db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", values)
         if time.monotonic() - committed > _COMMIT_EVERY_S:
-            spool.commit()
+            staging.commit()
             committed = time.monotonic()
-    spool.commit()
+    staging.commit()
     return bad
 
 
@@ -80,9 +82,9 @@ def _file_of(text: str) -> MediaFile:
     return MediaFile(kind(**value["info"]), value["n_bytes"], value["sha256"])
 
 
-def _complaints(spool: Spool, e: int, part: Any, file: MediaFile | str) -> Iterator[tuple[Stored, str, str]]:
+def _complaints(staging: Staging, e: int, part: Any, file: MediaFile | str) -> Iterator[tuple[Stored, str, str]]:
     for kind, message in _problems(part, file):
-        for stored in spool.rows("r.out = 0 AND r.e = ?", (e,)):
+        for stored in staging.rows("r.out = 0 AND r.e = ?", (e,)):
             yield stored, kind, message
 
 

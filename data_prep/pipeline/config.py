@@ -32,7 +32,7 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class ByModelConfig:
-    """Altered claims by the language model; see `altered_by_model`."""
+    """Altered claims by the language model; see negatives/model_proposals.py."""
 
     per_claim: int = 0
     attempts: int = 3

@@ -1,9 +1,9 @@
-"""Find what would carry an answer from one split into another: the same media file, or the same long claim.
+"""What would carry an answer from one split into another: the same media file, or the same long claim.
 
-Groups that share such a thing are tied, and tied groups go into one split together (`move`), or the build refuses
-(`refuse`). Media are the same when their bytes are; claims when nothing but case, punctuation and articles tells them
-apart. Short claims ("Object is pan.") recur in every data set by nature: whether they give a label away is for the
-claim-only probe to say, so only claims of at least `claim_words` words count as leaks.
+A part of the splitting step that can be tested without any split. Groups that share such a thing are tied: tied groups
+go into one split (`move`), or the build refuses (`refuse`). Media are the same when their bytes are; claims when only
+case, punctuation and articles differ. Short claims ("Object is pan.") recur in every data set, so only claims of at
+least `claim_words` words count; whether short ones give a label away is measured by the claim-only probe.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from ...core import Split
 from .config import LeakPolicy, LeaksConfig
-from .spool import Spool
+from .staging import Staging
 
 _ARTICLES = frozenset({"a", "an", "the"})
 
@@ -27,12 +27,12 @@ class Ties:
 
     Attributes:
         leader: {group: the first group of its tied set}, for tied groups only.
-        found: per kind ("media", "claims"), how many files or claims tie groups.
+        counts: per kind ("media", "claims"), how many files or claims tie groups.
         examples: per group, one thing that ties it, in words.
     """
 
     leader: dict[str, str] = field(default_factory=dict)
-    found: dict[str, int] = field(default_factory=lambda: {"media": 0, "claims": 0})
+    counts: dict[str, int] = field(default_factory=lambda: {"media": 0, "claims": 0})
     examples: dict[str, str] = field(default_factory=dict)
 
     def of(self, group: str) -> str:
@@ -45,21 +45,21 @@ class Ties:
     def tie(self, kind: str, groups: Iterable[str], example: str) -> None:
         """Tie two or more groups."""
         first, *others = sorted(groups)
-        self.found[kind] += 1
+        self.counts[kind] += 1
         for group in (first, *others):
             self.examples.setdefault(group, example)
             a, b = sorted((self.of(first), self.of(group)))
             self.leader[b] = self.leader[a] = a
 
 
-def find_ties(spool: Spool, rules: LeaksConfig, policy: LeakPolicy) -> Ties:
+def find_ties(staging: Staging, rules: LeaksConfig, policy: LeakPolicy) -> Ties:
     """Every tie between groups of the kept rows by a thing for which the rules name this policy."""
     ties = Ties()
     if rules.media == policy:
-        for groups, path in _shared_media(spool):
+        for groups, path in _shared_media(staging):
             ties.tie("media", groups, f"media file {path!r}")
     if rules.claims == policy:
-        for groups, claim in _shared_claims(spool, rules.claim_words):
+        for groups, claim in _shared_claims(staging, rules.claim_words):
             ties.tie("claims", groups, f"claim {claim!r}")
     return ties
 
@@ -78,22 +78,22 @@ def loose_claim(claim: str) -> str:
     return " ".join(word for word in words if word not in _ARTICLES)
 
 
-def _shared_media(spool: Spool) -> Iterator[tuple[set[str], str]]:
+def _shared_media(staging: Staging) -> Iterator[tuple[set[str], str]]:
     """Groups that show the same file: by content where it was hashed, else by path."""
     query = """SELECT DISTINCT COALESCE(f.sha256, m.path) AS content, r.grp, m.path
         FROM media m JOIN rows r ON r.e = m.e LEFT JOIN files f ON f.path = m.path
         WHERE r.out = 0 ORDER BY content"""
-    yield from _several(spool.reader().execute(query))
+    yield from _several(staging.reader().execute(query))
 
 
-def _shared_claims(spool: Spool, min_words: int) -> Iterator[tuple[set[str], str]]:
-    reader = spool.reader()
+def _shared_claims(staging: Staging, min_words: int) -> Iterator[tuple[set[str], str]]:
+    reader = staging.reader()
     reader.execute("CREATE TEMP TABLE loose (key BLOB, grp TEXT, claim TEXT)")
     spaces = "LENGTH(claim) - LENGTH(REPLACE(claim, ' ', ''))"
     long = f"SELECT DISTINCT claim, grp FROM rows WHERE out = 0 AND {spaces} >= ?"
     keys = (
         (hashlib.blake2b(loose.encode(), digest_size=16).digest(), group, claim)
-        for claim, group in spool.db.execute(long, (min_words - 1,))
+        for claim, group in staging.db.execute(long, (min_words - 1,))
         if len((loose := loose_claim(claim)).split()) >= min_words
     )
     reader.executemany("INSERT INTO loose VALUES (?, ?, ?)", keys)

@@ -1,6 +1,6 @@
 """A data set directory in, one with a mined train split out; the other splits are copied byte for byte.
 
-The rules of mining are in mining.py, the reading of predictions in predicted.py.
+The rules of mining are in negatives/hard_mining.py, the reading of scores in negatives/scores.py.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Make the negatives a config asks for, split by split, reading the spool and appending to it.
+"""The fifth step of a build: append the negatives that a config asks for to the staging database, split by split.
 
-Swapped evidence is made here, claim by claim (all rows of a claim at once), altered claims and evidence in `altering`;
-each stretch of work is committed with the place it ends at. A balanced split is chosen as a whole in memory.
-
-Make altered claims and altered evidence, segment by segment of a split, reading the spool and appending to it.
-
-Each stretch of work is committed with the segment it ends at, so that a killed build goes on from there.
+Swapped negatives are made claim by claim (all rows of a claim at once), altered claims and altered evidence segment by
+segment. Each stretch of work is committed with the place it ends at, so that a killed build continues there. A balanced
+split is chosen as a whole in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from ..language import LanguageModel, map_ordered
 from ..negatives import (
     ORIGINS,
     SHIPPED,
-    Asked,
+    ClaimRow,
     Known,
     Segments,
     Vocabulary,
@@ -41,7 +38,7 @@ from ..negatives import (
     swapped_suffix,
 )
 from .config import BuildConfig
-from .spool import INDEXES, LEFT_OUT, Spool, Stored, claim_key, evidence_of
+from .staging import INDEXES, LEFT_OUT, Staging, Stored, claim_key, evidence_of
 
 _COMMIT_EVERY = 20_000
 _COMMIT_MODEL_EVERY = 50  # answers of a model cost more than rows
@@ -58,7 +55,7 @@ class _Made:
 
 
 def alter_split(
-    spool: Spool,
+    staging: Staging,
     config: BuildConfig,
     split: Split,
     last: int,
@@ -73,19 +70,19 @@ def alter_split(
     rules = config.negatives
     total: Counter[str] = Counter()
     if any(getattr(rules.altered_evidence, origin) for origin in ORIGINS):
-        total += _in_stretches(spool, f"altered_evidence/{split}", _evidence(spool, config, split, last))
+        total += _in_stretches(staging, f"altered_evidence/{split}", _evidence(staging, config, split, last))
     if rules.altered_per_claim and vocabulary is not None:
-        total += _in_stretches(spool, f"altered_claims/{split}", _claims(spool, config, split, last, vocabulary))
+        total += _in_stretches(staging, f"altered_claims/{split}", _claims(staging, config, split, last, vocabulary))
     if rules.by_model.per_claim and vocabulary is not None and model is not None:
-        work = _by_model(spool, config, split, last, vocabulary, model)
-        total += _in_stretches(spool, f"altered_by_model/{split}", work, _COMMIT_MODEL_EVERY)
+        work = _by_model(staging, config, split, last, vocabulary, model)
+        total += _in_stretches(staging, f"altered_by_model/{split}", work, _COMMIT_MODEL_EVERY)
     return total
 
 
-def collect_vocabulary(spool: Spool, config: BuildConfig) -> Vocabulary:
+def collect_vocabulary(staging: Staging, config: BuildConfig) -> Vocabulary:
     """What is true where in the kept rows of the data set, with the word groups the config names."""
     groups = read_word_groups(config.negatives.word_groups or SHIPPED)
-    supported = spool.rows("r.out = 0 AND r.label = 'supported'", db=spool.reader())
+    supported = staging.rows("r.out = 0 AND r.label = 'supported'", db=staging.reader())
     return Vocabulary.collect((stored.row.pair for stored in supported), groups)
 
 
@@ -93,8 +90,8 @@ Segment = tuple[int, list[Stored]]
 Work = Any  # a function of the last segment done: Iterator[tuple[Segment, _Made]]
 
 
-def _in_stretches(spool: Spool, step: str, work: Work, every: int = _COMMIT_EVERY) -> Counter[str]:
-    state = spool.progress(step) or {"after": 0, "missing": {}, "done": False}
+def _in_stretches(staging: Staging, step: str, work: Work, every: int = _COMMIT_EVERY) -> Counter[str]:
+    state = staging.progress(step) or {"after": 0, "missing": {}, "done": False}
     missing = Counter(state["missing"])
     if state["done"]:
         return missing
@@ -102,16 +99,16 @@ def _in_stretches(spool: Spool, step: str, work: Work, every: int = _COMMIT_EVER
     for (e, stored), made in tqdm(work(state["after"]), desc=step, unit="segment", mininterval=1.0):
         places = {s.row.pair.id: s.row for s in stored}
         rows = [_row(pair, places[pair.meta["claim_of"]]) for pair in made.pairs]
-        there = len(rows) - spool.add_new(rows)
+        there = len(rows) - staging.add_new(rows)
         missing.update({_THERE: there, **(made.missing or {})})
-        spool.reject(made.rejected)
+        staging.reject(made.rejected)
         pending += max(len(rows), 1)
         if pending >= every:
-            spool.note(step, {"after": e, "missing": missing, "done": False})
-            spool.commit()
+            staging.note(step, {"after": e, "missing": missing, "done": False})
+            staging.commit()
             pending = 0
-    spool.note(step, {"missing": missing, "done": True})
-    spool.commit()
+    staging.note(step, {"missing": missing, "done": True})
+    staging.commit()
     return missing
 
 
@@ -119,10 +116,10 @@ def _row(pair: Pair, source: Row) -> Row:
     return Row(pair, source.file, source.line, source.record)
 
 
-def _stored_segments(spool: Spool, split: Split, last: int, after: int) -> Iterator[Segment]:
+def _stored_segments(staging: Staging, split: Split, last: int, after: int) -> Iterator[Segment]:
     """The rows of each segment of a split, in the order of the segments, as they are before any row is made."""
     where = "g.split = ? AND r.out = 0 AND r.n <= ? AND r.e > ?"
-    rows = spool.rows(where, (split, last, after), "r.e, r.n", spool.reader())
+    rows = staging.rows(where, (split, last, after), "r.e, r.n", staging.reader())
     for e, same in itertools.groupby(rows, lambda stored: stored.e):
         yield e, list(same)
 
@@ -131,13 +128,13 @@ def _pairs(stored: Sequence[Stored]) -> list[Pair]:
     return [s.row.pair for s in stored]
 
 
-def _evidence(spool: Spool, config: BuildConfig, split: Split, last: int) -> Work:
+def _evidence(staging: Staging, config: BuildConfig, split: Split, last: int) -> Work:
     def work(after: int) -> Iterator[tuple[Segment, _Made]]:
         rules = config.negatives
-        rows = spool.rows("g.split = ? AND r.out = 0 AND r.n <= ?", (split, last), db=spool.reader())
-        durations = dict(spool.db.execute("SELECT path, duration_s FROM files WHERE duration_s IS NOT NULL"))
+        rows = staging.rows("g.split = ? AND r.out = 0 AND r.n <= ?", (split, last), db=staging.reader())
+        durations = dict(staging.db.execute("SELECT path, duration_s FROM files WHERE duration_s IS NOT NULL"))
         known = Known.of((s.row.pair for s in rows), durations, rules.generic_claims, config.seed)
-        for e, stored in _stored_segments(spool, split, last, after):
+        for e, stored in _stored_segments(staging, split, last, after):
             found = [altered_evidence(pair, rules.altered_evidence, known, config.seed) for pair in _pairs(stored)]
             missing = sum((m for _, m in found), Counter[str]())
             named = Counter({f"negatives {origin} without a place": number for origin, number in missing.items()})
@@ -146,10 +143,10 @@ def _evidence(spool: Spool, config: BuildConfig, split: Split, last: int) -> Wor
     return work
 
 
-def _claims(spool: Spool, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary) -> Work:
+def _claims(staging: Staging, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary) -> Work:
     def work(after: int) -> Iterator[tuple[Segment, _Made]]:
-        true_of, per_claim = _true_in_groups(spool), config.negatives.altered_per_claim
-        for e, stored in _stored_segments(spool, split, last, after):
+        true_of, per_claim = _true_in_groups(staging), config.negatives.altered_per_claim
+        for e, stored in _stored_segments(staging, split, last, after):
             made, missing = altered_claims(_pairs(stored), vocabulary, per_claim, config.seed, true_of(stored))
             yield (e, stored), _Made(made, Counter({"altered claims without a value": missing}))
 
@@ -157,7 +154,7 @@ def _claims(spool: Spool, config: BuildConfig, split: Split, last: int, vocabula
 
 
 def _by_model(
-    spool: Spool, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary, model: LanguageModel
+    staging: Staging, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary, model: LanguageModel
 ) -> Work:
     rules = config.negatives.by_model
 
@@ -174,8 +171,8 @@ def _by_model(
         )
 
     def work(after: int) -> Iterator[tuple[Segment, _Made]]:
-        true_of = _true_in_groups(spool)
-        asked, given = itertools.tee((s, true_of(s[1])) for s in _stored_segments(spool, split, last, after))
+        true_of = _true_in_groups(staging)
+        asked, given = itertools.tee((s, true_of(s[1])) for s in _stored_segments(staging, split, last, after))
         for (segment, _), answer in zip(given, map_ordered(ask, asked, model.config.concurrency), strict=False):
             if isinstance(answer, BaseException):
                 first = segment[1][0].row
@@ -195,13 +192,13 @@ def _by_model(
     return work
 
 
-def _true_in_groups(spool: Spool) -> Callable[[Sequence[Stored]], Set[str]]:
+def _true_in_groups(staging: Staging) -> Callable[[Sequence[Stored]], Set[str]]:
     """A function: normalised claims that hold anywhere in the groups of a segment's rows. Remembers the last groups."""
 
     @lru_cache(maxsize=1)  # segments of a group follow one another
     def true_in(groups: frozenset[str]) -> Set[str]:
         query = "SELECT DISTINCT claim FROM rows WHERE grp = ? AND label = 'supported'"
-        return {normal_claim(claim) for group in groups for (claim,) in spool.db.execute(query, (group,))}
+        return {normal_claim(claim) for group in groups for (claim,) in staging.db.execute(query, (group,))}
 
     return lambda stored: true_in(frozenset(s.row.pair.group for s in stored))
 
@@ -209,38 +206,44 @@ def _true_in_groups(spool: Spool) -> Callable[[Sequence[Stored]], Set[str]]:
 _IN_SPLIT = "g.split = ? AND r.out = 0 AND r.n <= ?"
 
 
-def make_negatives(spool: Spool, config: BuildConfig, model: LanguageModel | None) -> Counter[str]:
-    """Append the negatives of every split to the spool; how many rows were left out or could not be made, by reason."""
+def make_negatives(staging: Staging, config: BuildConfig, model: LanguageModel | None) -> Counter[str]:
+    """Append the negatives of every split to the staging database.
+
+    Returns:
+        How many rows were left out or could not be made, by reason.
+    """
     rules = config.negatives
     facts = not rules.balanced and bool(rules.altered_per_claim or rules.by_model.per_claim)
     altered = facts or any(getattr(rules.altered_evidence, origin) for origin in ORIGINS)
-    spool.index(*(INDEXES if altered else ["rows_group"]))
-    vocabulary = collect_vocabulary(spool, config) if facts else None
+    staging.index(*(INDEXES if altered else ["rows_group"]))
+    vocabulary = collect_vocabulary(staging, config) if facts else None
     left_out: Counter[str] = Counter()
     for split in SPLITS:
-        if (last := spool.progress(f"annotated/{split}")) is None:
-            last = spool.value("SELECT COALESCE(MAX(n), 0) FROM rows")
-            spool.note(f"annotated/{split}", last)
+        if (last := staging.progress(f"annotated/{split}")) is None:
+            last = staging.value("SELECT COALESCE(MAX(n), 0) FROM rows")
+            staging.note(f"annotated/{split}", last)
         if rules.balanced:
-            left_out += _balance(spool, config, split, last)
+            left_out += _balance(staging, config, split, last)
             continue
         if rules.swapped_per_claim:
-            left_out += _swap_split(spool, config, split, last)
-        left_out += alter_split(spool, config, split, last, vocabulary, model)
+            left_out += _swap_split(staging, config, split, last)
+        left_out += alter_split(staging, config, split, last, vocabulary, model)
     return left_out
 
 
-def _swap_split(spool: Spool, config: BuildConfig, split: Split, last: int) -> Counter[str]:
-    """Swapped negatives of a split. The new rows are copied inside the spool: a claim asked of other evidence."""
+def _swap_split(staging: Staging, config: BuildConfig, split: Split, last: int) -> Counter[str]:
+    """Swapped negatives of a split. The new rows are copied inside the database: a claim asked of other evidence."""
     rules, step = config.negatives, f"swapped/{split}"
-    state = spool.progress(step) or {"after": "", "missing": 0, "done": False}
+    state = staging.progress(step) or {"after": "", "missing": 0, "done": False}
     missing = state["missing"]
     pending: list[tuple[Any, ...]] = []
     if not state["done"]:
-        segments, suffixes = _segment_index(spool, config, split, last)
+        segments, suffixes = _segment_index(staging, config, split, last)
         start = bytes.fromhex(state["after"])
         generic = {claim_key(claim) for claim in rules.generic_claims}
-        for after, ns, asked in tqdm(_asked(spool, split, last, start), desc=step, unit="claim", mininterval=1.0):
+        for after, ns, asked in tqdm(
+            _claim_rows(staging, split, last, start), desc=step, unit="claim", mininterval=1.0
+        ):
             if after in generic:
                 continue
             chosen, without = swap_targets(asked, segments, rules.swapped_per_claim, config.seed)
@@ -249,37 +252,39 @@ def _swap_split(spool: Spool, config: BuildConfig, split: Split, last: int) -> C
                 row = (segments.keys[j], asked[i].id + suffixes[j], rules.swapped_label, segments.groups[j], ns[i])
                 pending.append(row)
             if len(pending) >= _COMMIT_EVERY:
-                spool.copy_swapped(pending)
-                spool.note(step, {"after": after.hex(), "missing": missing, "done": False})
-                spool.commit()
+                staging.copy_swapped(pending)
+                staging.note(step, {"after": after.hex(), "missing": missing, "done": False})
+                staging.commit()
                 pending.clear()
-        spool.copy_swapped(pending)
-        spool.note(step, {"missing": missing, "done": True})
-        spool.commit()
+        staging.copy_swapped(pending)
+        staging.note(step, {"missing": missing, "done": True})
+        staging.commit()
     return Counter({"swapped negatives without a segment": missing})
 
 
-def _segment_index(spool: Spool, config: BuildConfig, split: Split, last: int) -> tuple[Segments[int], list[str]]:
+def _segment_index(staging: Staging, config: BuildConfig, split: Split, last: int) -> tuple[Segments[int], list[str]]:
     """The segments of a split (evidence numbers, group of the first row of each), and what ids get from each."""
     query = f"""SELECT f.e, r.grp, v.json FROM
         (SELECT r.e AS e, MIN(r.n) AS n FROM groups g CROSS JOIN rows r ON r.grp = g.name
          WHERE {_IN_SPLIT} GROUP BY r.e) f
         JOIN rows r ON r.n = f.n JOIN evidence v ON v.e = f.e"""
-    found = [(evidence_key(evidence_of(text)), e, group) for e, group, text in spool.db.execute(query, (split, last))]
+    found = [(evidence_key(evidence_of(text)), e, group) for e, group, text in staging.db.execute(query, (split, last))]
     found.sort(key=lambda item: segment_rank(config.seed, item[0]))
     segments = Segments([e for _, e, _ in found], [group for *_, group in found])
     return segments, [swapped_suffix(key) for key, *_ in found]
 
 
-def _asked(spool: Spool, split: Split, last: int, after: bytes) -> Iterator[tuple[bytes, list[int], list[Asked[int]]]]:
+def _claim_rows(
+    staging: Staging, split: Split, last: int, after: bytes
+) -> Iterator[tuple[bytes, list[int], list[ClaimRow[int]]]]:
     """(claim, numbers of its rows, the rows) for each claim of a split that follows the claim `after`."""
     query = f"""SELECT r.claim_key, r.n, r.id, r.e, r.grp, r.label IS 'supported'
         FROM groups g CROSS JOIN rows r ON r.grp = g.name
         WHERE {_IN_SPLIT} AND r.claim_key > ? ORDER BY r.claim_key, r.n"""
-    rows = spool.reader().execute(query, (split, last, after))
+    rows = staging.reader().execute(query, (split, last, after))
     for key, same in itertools.groupby(rows, lambda row: row[0]):
         found = list(same)
-        yield key, [row[1] for row in found], [Asked(*row[2:]) for row in found]
+        yield key, [row[1] for row in found], [ClaimRow(*row[2:]) for row in found]
 
 
 def _rows(made: Iterable[Pair], stored: Sequence[Stored]) -> list[Row]:
@@ -289,18 +294,18 @@ def _rows(made: Iterable[Pair], stored: Sequence[Stored]) -> list[Row]:
     return [Row(pair, row.file, row.line, row.record) for pair, row in rows]
 
 
-def _balance(spool: Spool, config: BuildConfig, split: Split, last: int) -> Counter[str]:
-    if (done := spool.progress(f"balanced/{split}")) is not None:
+def _balance(staging: Staging, config: BuildConfig, split: Split, last: int) -> Counter[str]:
+    if (done := staging.progress(f"balanced/{split}")) is not None:
         return Counter(done)
     rules = config.negatives
-    stored = list(spool.rows(_IN_SPLIT, (split, last)))
+    stored = list(staging.rows(_IN_SPLIT, (split, last)))
     pairs = [s.row.pair for s in stored]
     chosen, reasons = balanced_pairs(pairs, rules.generic_claims, config.seed, rules.swapped_label)
     kept = {pair.id for pair in chosen}
-    spool.take_out((s.n for s in stored if s.row.pair.id not in kept), LEFT_OUT)
+    staging.take_out((s.n for s in stored if s.row.pair.id not in kept), LEFT_OUT)
     annotated = {pair.id for pair in pairs}
-    spool.add(_rows((pair for pair in chosen if pair.id not in annotated), stored))
+    staging.add(_rows((pair for pair in chosen if pair.id not in annotated), stored))
     left_out = Counter({f"claims {reason}": number for reason, number in reasons.items()})
-    spool.note(f"balanced/{split}", left_out)
-    spool.commit()
+    staging.note(f"balanced/{split}", left_out)
+    staging.commit()
     return left_out

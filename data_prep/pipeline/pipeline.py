@@ -1,8 +1,8 @@
 """The build: annotations of any known format in, one validated, split data set directory out.
 
-It goes through stages, each of them repeatable: import, check, divide, make negatives, write shards, describe. What a
-stage has done is kept in `<output>.building`, so that a build that was killed goes on where it was, and gives the same
-bytes as one that was not.
+It runs the steps of this package, each of them repeatable: import, check, divide, make negatives, write shards,
+describe. The state is kept in `<output>.building`: a killed build continues from it, and gives the same bytes as one
+that was not killed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from .config import BuildConfig, media_root_of, resolved
 from .negatives import make_negatives
 from .sources import annotation_files, check_options, import_sources, other_files, source_digest, source_entries
 from .splitting import divide
-from .spool import NOT_ASKED, Spool
+from .staging import NOT_ASKED, Staging
 from .validate import check_together
 from .write import (
     git_revision,
     media_in_several_splits,
-    probe_spool,
-    spool_counts,
+    probe_staging,
+    staging_counts,
     statistics_of,
     versions,
-    write_spool,
+    write_staging,
 )
 
 REJECTED = "rejected.jsonl"
@@ -61,65 +61,65 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
     digests = {path: source_digest(Path(path)) for path in annotation_files(config)}
     others = {path: source_digest(Path(path), READ_BESIDE) for path in other_files(config)}
     with _workplace(output) as folder:
-        spool = Spool(folder / "rows.sqlite", _digest(config, digests | others))
+        staging = Staging(folder / "rows.sqlite", _digest(config, digests | others))
         try:
-            said = _stages(spool, config, skip_invalid)
-            shards = write_spool(spool, folder, config.rows_per_shard)
-            statistics = statistics_of(spool)
+            said = _stages(staging, config, skip_invalid)
+            shards = write_staging(staging, folder, config.rows_per_shard)
+            statistics = statistics_of(staging)
             manifest = {
                 "schema_version": SCHEMA_VERSION,
-                "counts": spool_counts(spool, statistics),
+                "counts": staging_counts(staging, statistics),
                 "shards": shards,
                 "media": config.media,
                 "media_root": os.path.relpath(media_root_of(config).resolve(), output.resolve()),
                 **said,
-                "media_in_several_splits": media_in_several_splits(spool),
-                "sources": source_entries(spool, config, digests),
+                "media_in_several_splits": media_in_several_splits(staging),
+                "sources": source_entries(staging, config, digests),
                 "other_files": others,
                 "seed": config.seed,
                 "config": dataclasses.asdict(config),
                 "git_revision": git_revision(),
                 "versions": versions(),
-                "shortcut_probe": probe_spool(spool, config.seed) if config.shortcut_probe else None,
+                "shortcut_probe": probe_staging(staging, config.seed) if config.shortcut_probe else None,
             }
-            return _publish(output, folder, spool, manifest, statistics)
+            return _publish(output, folder, staging, manifest, statistics)
         except RowError:
             shutil.rmtree(folder, ignore_errors=True)  # what must be mended changes the build: nothing to go on from
             raise
         finally:
-            spool.close()
+            staging.close()
 
 
-def _stages(spool: Spool, config: BuildConfig, skip_invalid: bool) -> dict[str, Any]:
+def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[str, Any]:
     """Everything up to the rows' being final; what the manifest says of it."""
     output, root = Path(config.output), media_root_of(config)
     model = None if config.language_model is None else LanguageModel(config.language_model)
-    merged = import_sources(spool, config, root, model)
-    if (merged_repeats := spool.progress("together")) is None:
-        spool.index("rows_claim")
-        merged_repeats = merged + check_together(spool)
-        spool.note("together", merged_repeats)
-        spool.commit()
-    if spool.progress("media") is None:
-        spool.index("rows_evidence")
-        spool.note("media", check_media(spool, root, config.probing) if config.media == "required" else {})
-        spool.commit()
-    total = spool.value("SELECT COUNT(*) FROM rows")
-    _stop_if_bad(spool, total, output, skip_invalid)
-    if (said := spool.progress("divided")) is None:
-        not_asked = _take_out_unasked(spool, config)
-        said = {"not_asked": not_asked, **divide(spool, config)}
-        spool.note("divided", said)
-        spool.commit()
-    left_out = make_negatives(spool, config, model) + Counter({"annotated rows not asked for": said.pop("not_asked")})
-    if not spool.value("SELECT COUNT(*) FROM rows WHERE out = 0"):
-        _write_rejected(_list_beside(output), spool.rejected())
+    merged = import_sources(staging, config, root, model)
+    if (merged_repeats := staging.progress("together")) is None:
+        staging.index("rows_claim")
+        merged_repeats = merged + check_together(staging)
+        staging.note("together", merged_repeats)
+        staging.commit()
+    if staging.progress("media") is None:
+        staging.index("rows_evidence")
+        staging.note("media", check_media(staging, root, config.probing) if config.media == "required" else {})
+        staging.commit()
+    total = staging.value("SELECT COUNT(*) FROM rows")
+    _stop_if_bad(staging, total, output, skip_invalid)
+    if (said := staging.progress("divided")) is None:
+        not_asked = _take_out_unasked(staging, config)
+        said = {"not_asked": not_asked, **divide(staging, config)}
+        staging.note("divided", said)
+        staging.commit()
+    left_out = make_negatives(staging, config, model) + Counter({"annotated rows not asked for": said.pop("not_asked")})
+    if not staging.value("SELECT COUNT(*) FROM rows WHERE out = 0"):
+        _write_rejected(_list_beside(output), staging.rejected())
         raise RowError(f"{output}: no rows are left, got {total} rows in; see {_list_beside(output)}")
     return {
-        "rejected": spool.count_rejected(),
+        "rejected": staging.count_rejected(),
         "left_out": {reason: number for reason, number in sorted(left_out.items()) if number},
         "merged_repeats": merged_repeats,
-        "media_files": spool.progress("media"),
+        "media_files": staging.progress("media"),
         **({} if model is None else {"language_model": model.costs()}),
         **said,
     }
@@ -133,23 +133,23 @@ def _digest(config: BuildConfig, digests: dict[str, str]) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
-def _take_out_unasked(spool: Spool, config: BuildConfig) -> int:
+def _take_out_unasked(staging: Staging, config: BuildConfig) -> int:
     if config.negatives.balanced:
         unasked = "label IS NOT 'supported'"
     elif not config.negatives.annotated:
         unasked = "origin = 'negative_annotated'"
     else:
         return 0
-    return spool.db.execute(f"UPDATE rows SET out = {NOT_ASKED} WHERE out = 0 AND {unasked}").rowcount
+    return staging.db.execute(f"UPDATE rows SET out = {NOT_ASKED} WHERE out = 0 AND {unasked}").rowcount
 
 
-def _stop_if_bad(spool: Spool, total: int, output: Path, skip_invalid: bool) -> None:
-    kinds = spool.count_rejected(blocking=True)
+def _stop_if_bad(staging: Staging, total: int, output: Path, skip_invalid: bool) -> None:
+    kinds = staging.count_rejected(blocking=True)
     if not kinds or skip_invalid:
         return
     beside = _list_beside(output)
-    _write_rejected(beside, spool.rejected())
-    shown = [f"  {item}" for item in itertools.islice(spool.rejected(blocking=True), SHOWN_REJECTED)]
+    _write_rejected(beside, staging.rejected())
+    shown = [f"  {item}" for item in itertools.islice(staging.rejected(blocking=True), SHOWN_REJECTED)]
     if (more := sum(kinds.values()) - SHOWN_REJECTED) > 0:
         shown.append(f"  ... and {more} more")
     counted = ", ".join(f"{number} x {kind}" for kind, number in kinds.items())
@@ -183,7 +183,7 @@ def _workplace(output: Path) -> Iterator[Path]:
 
 
 def _publish(
-    output: Path, folder: Path, spool: Spool, manifest: dict[str, Any], statistics: CardStatistics
+    output: Path, folder: Path, staging: Staging, manifest: dict[str, Any], statistics: CardStatistics
 ) -> dict[str, Any]:
     """Put the finished files together and give them their name: a data set is there whole or not at all."""
     files = [entry["file"] for entries in manifest["shards"].values() for entry in entries]
@@ -192,7 +192,7 @@ def _publish(
     temporary.mkdir()
     for name in files:
         (folder / name).rename(temporary / name)
-    _write_rejected(temporary / REJECTED, spool.rejected())
+    _write_rejected(temporary / REJECTED, staging.rejected())
     if manifest["config"]["card"]:
         write_card(temporary, manifest, statistics, manifest["shortcut_probe"])
     text = json.dumps(manifest, indent=1, ensure_ascii=False) + "\n"

@@ -1,4 +1,7 @@
-"""Read the annotation files a build names, whatever their format, into the spool, with media paths under one root."""
+"""The first step of a build: read the annotation files of any format into the staging database.
+
+Media paths become relative to one root.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from ...core import ConfigError, Evidence, Image, VideoSegment, sha256_of
 from ..importers import IMPORTERS, Rejected, Row
 from ..language import LanguageModel, read_with_statements
 from .config import BuildConfig, SourceConfig
-from .spool import Spool
+from .staging import Staging
 from .validate import check_contents
 
 _BATCH = 10_000
@@ -23,8 +26,8 @@ _CACHED_PLACES = 20_000
 _MOST_NAME_CHARS = 200
 
 
-def import_sources(spool: Spool, config: BuildConfig, root: Path, model: LanguageModel | None = None) -> int:
-    """Read every source of a (resolved) config into the spool; media paths become relative to `root`.
+def import_sources(staging: Staging, config: BuildConfig, root: Path, model: LanguageModel | None = None) -> int:
+    """Read every source of a (resolved) config into the staging database; media paths become relative to `root`.
 
     What was committed before a kill is not added again.
 
@@ -35,20 +38,20 @@ def import_sources(spool: Spool, config: BuildConfig, root: Path, model: Languag
     for number, source in enumerate(config.sources):
         step = f"import/{number}"
         if IMPORTERS[source.format].merge is not None:
-            merged += _import_merged(spool, config, number, root)
+            merged += _import_merged(staging, config, number, root)
             continue
         read = _reader(config, number, model)
         for place, path in enumerate(source.paths):
-            _import_file(spool, read, Path(path), f"{step}/{place}", _Placer(config, Path(path), root))
+            _import_file(staging, read, Path(path), f"{step}/{place}", _Placer(config, Path(path), root))
     return merged
 
 
-def source_entries(spool: Spool, config: BuildConfig, digests: dict[str, str]) -> list[dict[str, Any]]:
+def source_entries(staging: Staging, config: BuildConfig, digests: dict[str, str]) -> list[dict[str, Any]]:
     """Per annotation file its format, path, SHA-256 and number of rows, for the manifest."""
     entries = []
     for number, source in enumerate(config.sources):
         for place, path in enumerate(source.paths):
-            rows = spool.progress(f"import/{number}/{place}")["rows"]
+            rows = staging.progress(f"import/{number}/{place}")["rows"]
             entries.append({"format": source.format, "path": path, "sha256": digests[path], "rows": rows})
     return entries
 
@@ -81,10 +84,10 @@ def source_digest(path: Path, suffixes: tuple[str, ...] = ("",)) -> str:
 
 
 def _import_file(
-    spool: Spool, read: Callable[[Path], Iterator[Row | Rejected]], path: Path, step: str, place: _Placer
+    staging: Staging, read: Callable[[Path], Iterator[Row | Rejected]], path: Path, step: str, place: _Placer
 ) -> None:
     """Add a file's rows, a batch at a time, each batch committed with the number of items it ends at."""
-    state = spool.progress(step) or {"items": 0, "rows": 0, "done": False}
+    state = staging.progress(step) or {"items": 0, "rows": 0, "done": False}
     if state["done"]:
         return
     with tqdm(desc=f"reading {path.name}", unit="row", mininterval=1.0) as bar:
@@ -96,13 +99,13 @@ def _import_file(
                 continue
             rows = [item for item in batch if isinstance(item, Row)]
             good, bad = check_contents(rows)
-            spool.reject([*(item for item in batch if isinstance(item, Rejected)), *bad])
-            spool.add(good, place)
+            staging.reject([*(item for item in batch if isinstance(item, Rejected)), *bad])
+            staging.add(good, place)
             state = {"items": items, "rows": state["rows"] + len(rows), "done": False}
-            spool.note(step, state)
-            spool.commit()
-    spool.note(step, {**state, "done": True})
-    spool.commit()
+            staging.note(step, state)
+            staging.commit()
+    staging.note(step, {**state, "done": True})
+    staging.commit()
 
 
 def _batches(items: Iterable[Row | Rejected]) -> Iterator[list[Row | Rejected]]:
@@ -117,19 +120,19 @@ def _batches(items: Iterable[Row | Rejected]) -> Iterator[list[Row | Rejected]]:
         yield batch
 
 
-def _import_merged(spool: Spool, config: BuildConfig, number: int, root: Path) -> int:
+def _import_merged(staging: Staging, config: BuildConfig, number: int, root: Path) -> int:
     """Add a source whose rows can only be told from one another together, in one go."""
     source, step, read = config.sources[number], f"import/{number}", _reader(config, number, None)
-    if (done := spool.progress(step)) is not None:
+    if (done := staging.progress(step)) is not None:
         return done
     rows: list[Row] = []
     for place, path in enumerate(source.paths):
         items = list(read(Path(path)))
         here = [item for item in items if isinstance(item, Row)]
-        spool.reject(item for item in items if isinstance(item, Rejected))
-        spool.note(f"{step}/{place}", {"rows": len(here)})
+        staging.reject(item for item in items if isinstance(item, Rejected))
+        staging.note(f"{step}/{place}", {"rows": len(here)})
         good, bad = check_contents(here)
-        spool.reject(bad)
+        staging.reject(bad)
         place = _Placer(config, Path(path), root)
         rows.extend(
             dataclasses.replace(row, pair=dataclasses.replace(row.pair, evidence=place(row.pair.evidence)))
@@ -138,11 +141,11 @@ def _import_merged(spool: Spool, config: BuildConfig, number: int, root: Path) -
     merge = IMPORTERS[source.format].merge
     assert merge is not None, "only formats with a merge are read together"
     together, conflicts = merge(rows, _options(source, number))
-    spool.reject(conflicts)
-    spool.add(together)
+    staging.reject(conflicts)
+    staging.add(together)
     merged = len(rows) - len(together) - sum(item.pairs or 0 for item in conflicts)
-    spool.note(step, merged)
-    spool.commit()
+    staging.note(step, merged)
+    staging.commit()
     return merged
 
 

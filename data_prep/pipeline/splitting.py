@@ -1,10 +1,8 @@
-"""Put the groups of a build into splits: whole, tied groups together, held-out combinations apart.
+"""The fourth step of a build: put whole groups into splits, tied groups together, held-out combinations apart.
 
-Hold out combinations of role values: the test asks for known words in combinations never trained on.
-
-A segment's combination is what is true of it in the named roles, e.g. (Action is chopping., Ingredient is onion.). The
-held-out side (calibration and test) gets every group that shows a held-out combination; train and validation get the
-others. Each single value of a held-out combination still occurs in training, so it is the composition that is new.
+With `held_out_roles` a segment's combination is what is true of it in these roles, e.g. (Action is chopping.,
+Ingredient is onion.). Calibration and test get every group that shows a held-out combination; train and validation get
+the others. Each single value of a held-out combination still occurs in training, so only the composition is new.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from ..dataset import assign_splits, rank
 from ..negatives import normal_claim
 from .config import BuildConfig, fractions_of
 from .leakage import Ties, find_ties, torn
-from .spool import LEFT_OUT, Spool
+from .staging import LEFT_OUT, Staging
 
 Combination = tuple[str, ...]
 
@@ -42,19 +40,19 @@ class HeldOut:
     evidence: frozenset[int]
 
 
-def hold_out(spool: Spool, roles: Sequence[str], share: float, seed: int, ties: Ties) -> HeldOut:
+def hold_out(staging: Staging, roles: Sequence[str], share: float, seed: int, ties: Ties) -> HeldOut:
     """Hold out combinations of `roles`, drawn by the seed, until their groups hold at least `share` of the rows.
 
     Tied groups count as one. A combination stays in training where holding it out would take a value's last training
     group; then the share may not be reached.
     """
-    shown = _combinations(spool, roles)
+    shown = _combinations(staging, roles)
     of_group: dict[str, set[Combination]] = {}
     for (_, group), combinations in shown.items():
         of_group.setdefault(ties.of(group), set()).update(combinations)
-    leaders = {group: ties.of(group) for (group,) in spool.db.execute("SELECT DISTINCT grp FROM rows WHERE out = 0")}
+    leaders = {group: ties.of(group) for (group,) in staging.db.execute("SELECT DISTINCT grp FROM rows WHERE out = 0")}
     sizes: Counter[str] = Counter()
-    for group, rows in spool.db.execute("SELECT grp, COUNT(*) FROM rows WHERE out = 0 GROUP BY grp"):
+    for group, rows in staging.db.execute("SELECT grp, COUNT(*) FROM rows WHERE out = 0 GROUP BY grp"):
         sizes[leaders[group]] += rows
     chosen, held = _draw(of_group, sizes, share, seed)
     groups = (group for group, leader in leaders.items() if leader in held)
@@ -63,13 +61,13 @@ def hold_out(spool: Spool, roles: Sequence[str], share: float, seed: int, ties: 
     return HeldOut(tuple(sorted(chosen)), len(every), frozenset(groups), evidence)
 
 
-def _combinations(spool: Spool, roles: Sequence[str]) -> dict[tuple[int, str], set[Combination]]:
+def _combinations(staging: Staging, roles: Sequence[str]) -> dict[tuple[int, str], set[Combination]]:
     """{(evidence, group): its combinations} of the segments for which every role has a true value."""
     marks = ", ".join("?" * len(roles))
     query = f"""SELECT e, grp, role, claim FROM rows
         WHERE out = 0 AND label = 'supported' AND role IN ({marks}) ORDER BY e, grp, role, n"""
     values: dict[tuple[int, str], dict[str, list[str]]] = {}
-    for e, group, role, claim in spool.db.execute(query, tuple(roles)):
+    for e, group, role, claim in staging.db.execute(query, tuple(roles)):
         values.setdefault((e, group), {}).setdefault(role, []).append(normal_claim(claim))
     return {
         place: _product([found[role] for role in roles]) for place, found in values.items() if len(found) == len(roles)
@@ -111,26 +109,26 @@ def _values(combinations: set[Combination]) -> set[str]:
 _LISTED = 10
 
 
-def divide(spool: Spool, config: BuildConfig) -> dict[str, Any]:
-    """Give every group of the kept rows its split, noted in the spool.
+def divide(staging: Staging, config: BuildConfig) -> dict[str, Any]:
+    """Give every group of the kept rows its split, noted in the staging database.
 
     Returns:
         What the manifest says of it: `leaks` (things found in several groups, tied sets and their largest share of the
         rows) and, for a compositional build, `held_out`.
     """
-    sizes: dict[str, int] = dict(spool.db.execute("SELECT grp, COUNT(*) FROM rows WHERE out = 0 GROUP BY grp"))
+    sizes: dict[str, int] = dict(staging.db.execute("SELECT grp, COUNT(*) FROM rows WHERE out = 0 GROUP BY grp"))
     fixed: dict[str, Split] = dict(
-        spool.db.execute("SELECT grp, split FROM rows WHERE out = 0 AND split IS NOT NULL GROUP BY grp")
+        staging.db.execute("SELECT grp, split FROM rows WHERE out = 0 AND split IS NOT NULL GROUP BY grp")
     )
-    ties, refused = find_ties(spool, config.leaks, "move"), find_ties(spool, config.leaks, "refuse")
+    ties, refused = find_ties(staging, config.leaks, "move"), find_ties(staging, config.leaks, "refuse")
     said: dict[str, Any] = {"leaks": _leaks(ties, sizes)}
     if config.splits.held_out_roles:
-        splits, said["held_out"] = _compositional(spool, config, sizes, fixed, ties)
+        splits, said["held_out"] = _compositional(staging, config, sizes, fixed, ties)
     else:
         splits = _tied(sizes, fractions_of(config), config.seed, fixed, ties)
-    spool.db.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?)", splits.items())
+    staging.db.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?)", splits.items())
     for found in (ties, refused):
-        _refuse_torn(spool, found, splits)
+        _refuse_torn(staging, found, splits)
     return said
 
 
@@ -139,7 +137,7 @@ def _leaks(ties: Ties, sizes: Mapping[str, int]) -> dict[str, Any]:
     for group in ties.leader:
         tied[ties.of(group)] = tied.get(ties.of(group), 0) + sizes[group]
     share = max(tied.values(), default=0) / max(sum(sizes.values()), 1)
-    return {**ties.found, "tied_sets": len(tied), "tied_groups": len(ties.leader), "largest_share": round(share, 4)}
+    return {**ties.counts, "tied_sets": len(tied), "tied_groups": len(ties.leader), "largest_share": round(share, 4)}
 
 
 def _tied(
@@ -162,7 +160,7 @@ def _tied(
 
 
 def _compositional(
-    spool: Spool, config: BuildConfig, sizes: Mapping[str, int], fixed: Mapping[str, Split], ties: Ties
+    staging: Staging, config: BuildConfig, sizes: Mapping[str, int], fixed: Mapping[str, Split], ties: Ties
 ) -> tuple[dict[str, Split], dict[str, Any]]:
     if fixed:
         group, split = next(iter(fixed.items()))
@@ -171,7 +169,7 @@ def _compositional(
         )
     roles, shares = config.splits.held_out_roles, fractions_of(config)
     outside = shares["calibration"] + shares["test"]
-    held = hold_out(spool, roles, outside, config.seed, ties)
+    held = hold_out(staging, roles, outside, config.seed, ties)
     if not held.combinations:
         raise ConfigError(
             f"splits.held_out_roles: no combination can be held out, got {held.n_combinations} combinations of "
@@ -187,12 +185,12 @@ def _compositional(
         total = sum(shares[name] for name in names)
         fractions: dict[Split, float] = {split: shares[split] / total if split in names else 0.0 for split in SPLITS}
         splits.update(_tied(part, fractions, config.seed, {}, ties))
-    spool.db.execute("CREATE TEMP TABLE shown (e INTEGER PRIMARY KEY)")
-    spool.db.executemany("INSERT INTO shown VALUES (?)", ((e,) for e in held.evidence))
-    spool.db.execute("CREATE TEMP TABLE held (name TEXT PRIMARY KEY)")
-    spool.db.executemany("INSERT INTO held VALUES (?)", ((group,) for group in held.groups))
+    staging.db.execute("CREATE TEMP TABLE shown (e INTEGER PRIMARY KEY)")
+    staging.db.executemany("INSERT INTO shown VALUES (?)", ((e,) for e in held.evidence))
+    staging.db.execute("CREATE TEMP TABLE held (name TEXT PRIMARY KEY)")
+    staging.db.executemany("INSERT INTO held VALUES (?)", ((group,) for group in held.groups))
     useless = "out = 0 AND grp IN (SELECT name FROM held) AND e NOT IN (SELECT e FROM shown)"
-    dropped = spool.db.execute(f"UPDATE rows SET out = {LEFT_OUT} WHERE {useless}").rowcount
+    dropped = staging.db.execute(f"UPDATE rows SET out = {LEFT_OUT} WHERE {useless}").rowcount
     return splits, {
         "roles": list(roles),
         "combinations": [list(combination) for combination in held.combinations],
@@ -201,7 +199,7 @@ def _compositional(
     }
 
 
-def _refuse_torn(spool: Spool, ties: Ties, splits: Mapping[str, Split]) -> None:
+def _refuse_torn(staging: Staging, ties: Ties, splits: Mapping[str, Split]) -> None:
     """Raise for tied sets in several splits: the annotations fix them so, or the rules say refuse."""
     found = torn(ties, splits)
     if not found:
@@ -211,7 +209,7 @@ def _refuse_torn(spool: Spool, ties: Ties, splits: Mapping[str, Split]) -> None:
         places = []
         for group in groups[:_LISTED]:
             first = "SELECT MIN(n) FROM rows WHERE out = 0 AND grp = ?"
-            stored = next(spool.rows(f"r.n IN ({first})", (group,)))
+            stored = next(staging.rows(f"r.n IN ({first})", (group,)))
             places.append(f"{group!r} ({stored.row.file}:{stored.row.line}) in {splits[group]}")
         lines.append(f"  {ties.examples[groups[0]]}: {', '.join(places)}")
     raise RowError(

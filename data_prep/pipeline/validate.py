@@ -1,4 +1,4 @@
-"""Check every row of a build, so that all that is wrong is reported together, before anything is trained.
+"""The second step of a build: check every row, and report all that is wrong together.
 
 Each check takes the rows that passed the ones before it. What fails becomes a `Rejected`, one per annotation and
 problem, however many facts the annotation holds.
@@ -15,7 +15,7 @@ from typing import Any
 from ...core import Pair, evidence_key, problems_of
 from ..importers import Rejected, Row, kind_of
 from ..negatives import normal_claim
-from .spool import REJECTED, REPEATED, Spool, Stored
+from .staging import REJECTED, REPEATED, Staging, Stored
 
 Complaint = tuple[Row, str, str]  # row, kind, message
 
@@ -41,26 +41,26 @@ def check_contents(rows: Sequence[Row]) -> tuple[list[Row], list[Rejected]]:
     return good, _per_annotation(complaints)
 
 
-def check_together(spool: Spool) -> int:
+def check_together(staging: Staging) -> int:
     """Reject rows that contradict one another; exact repeats of a judged pair are merged into the first.
 
     Returns:
         How many repeats were merged.
     """
     for found in (_repeated_ids, _contradictions, _fixed_splits):
-        refuse(spool, found(spool))
+        refuse(staging, found(staging))
     merged = 0
-    for first, *identity in _repeated(spool, "MIN(n), ", "COUNT(*) > 1"):
+    for first, *identity in _repeated(staging, "MIN(n), ", "COUNT(*) > 1"):
         later = f"UPDATE rows SET out = {REPEATED} WHERE {_SAME} AND out = 0 AND n > ?"
-        merged += spool.db.execute(later, (*identity, first)).rowcount
+        merged += staging.db.execute(later, (*identity, first)).rowcount
     return merged
 
 
-def refuse(spool: Spool, complaints: Iterable[tuple[Stored, str, str]]) -> None:
+def refuse(staging: Staging, complaints: Iterable[tuple[Stored, str, str]]) -> None:
     """Take rows out for the reasons given."""
     found = list(complaints)
-    spool.take_out({stored.n for stored, _, _ in found}, REJECTED)
-    spool.reject(_per_annotation((stored.row, kind, message) for stored, kind, message in found))
+    staging.take_out({stored.n for stored, _, _ in found}, REJECTED)
+    staging.reject(_per_annotation((stored.row, kind, message) for stored, kind, message in found))
 
 
 def _storage_problems(pair: Pair) -> Iterator[str]:
@@ -75,17 +75,17 @@ def _storage_problems(pair: Pair) -> Iterator[str]:
             yield f"meta must hold JSON values only, got {error}; store text, numbers, lists and objects"
 
 
-def _repeated(spool: Spool, columns: str, having: str) -> list[tuple[Any, ...]]:
+def _repeated(staging: Staging, columns: str, having: str) -> list[tuple[Any, ...]]:
     """Columns and identity of the kept rows that share theirs, where `having` holds."""
     twice = "SELECT claim_key, e FROM rows GROUP BY claim_key, e HAVING COUNT(*) > 1"
     query = f"""SELECT {columns}{_IDENTITY} FROM rows WHERE out = 0 AND (claim_key, e) IN ({twice})
         GROUP BY {_IDENTITY} HAVING {having} ORDER BY MIN(n)"""
-    return spool.db.execute(query).fetchall()
+    return staging.db.execute(query).fetchall()
 
 
-def _repeated_ids(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
+def _repeated_ids(staging: Staging) -> Iterator[tuple[Stored, str, str]]:
     repeated = "SELECT id FROM rows WHERE out = 0 GROUP BY id HAVING COUNT(*) > 1"
-    rows = spool.rows(f"r.out = 0 AND r.id IN ({repeated})")
+    rows = staging.rows(f"r.out = 0 AND r.id IN ({repeated})")
     for same in _grouped(rows, lambda row: row.pair.id):
         labels = list(dict.fromkeys(str(stored.row.pair.label) for stored in same))
         places = ", ".join(f"{stored.row.file}:{stored.row.line}" for stored in same)
@@ -98,18 +98,18 @@ def _repeated_ids(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
             yield from ((stored, kind_of(message), message) for stored in same[1:])
 
 
-def _contradictions(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
-    for identity in _repeated(spool, "", "COUNT(DISTINCT label) > 1"):
+def _contradictions(staging: Staging) -> Iterator[tuple[Stored, str, str]]:
+    for identity in _repeated(staging, "", "COUNT(DISTINCT label) > 1"):
         numbers = f"SELECT n FROM rows WHERE {_SAME}"
-        same = list(spool.rows(f"r.out = 0 AND r.n IN ({numbers})", identity))
+        same = list(staging.rows(f"r.out = 0 AND r.n IN ({numbers})", identity))
         labels = ", ".join(f"{s.row.pair.label} at {s.row.file}:{s.row.line}" for s in same)
         message = f"the same claim and evidence have different labels, got {labels}; keep one"
         yield from ((s, kind_of(message), f"{same[0].row.pair.claim!r}: {message}") for s in same)
 
 
-def _fixed_splits(spool: Spool) -> Iterator[tuple[Stored, str, str]]:
+def _fixed_splits(staging: Staging) -> Iterator[tuple[Stored, str, str]]:
     torn = "SELECT grp FROM rows WHERE out = 0 GROUP BY grp HAVING COUNT(DISTINCT split) > 1"
-    for same in _grouped(spool.rows(f"r.out = 0 AND r.grp IN ({torn})"), lambda row: row.pair.group):
+    for same in _grouped(staging.rows(f"r.out = 0 AND r.grp IN ({torn})"), lambda row: row.pair.group):
         splits = sorted({s.row.pair.split for s in same if s.row.pair.split is not None})
         message = f"group has two fixed splits, got {splits} for {same[0].row.pair.group!r}; fix one split per group"
         yield from ((s, kind_of(message), message) for s in same)

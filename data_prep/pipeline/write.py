@@ -1,8 +1,6 @@
-"""Write the kept rows of the spool as Parquet shards, rows that share evidence side by side, each shard once.
+"""The last step of a build: Parquet shards, the manifest's contents, the claim-only probe and the card's numbers.
 
-What a build says about its data set: the manifest's contents, and the table it ends with.
-
-Look over the finished rows of a build: the claim-only probe, and the numbers of the data set card.
+Rows that share evidence lie side by side, and each shard is written once.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from tqdm import tqdm
 from ...core import SPLITS
 from ..dataset import MAX_ROWS, CardStatistics, claim_only_probe, shard_entry, shard_name, shortcut_table, write_columns
 from ..media import media_table, run_guarded
-from .spool import Spool
+from .staging import Staging
 
 _COLUMNS = """r.id, r.claim, v.json, r.label, r.context, r.soft_label, g.split, r.grp, r.role, r.origin, r.modality,
     r.weight, r.teacher_margin, r.meta"""
@@ -44,42 +42,42 @@ class _Plan:
     rows: int
 
 
-def write_spool(
-    spool: Spool, folder: Path, rows_per_shard: int, workers: int | None = None
+def write_staging(
+    staging: Staging, folder: Path, rows_per_shard: int, workers: int | None = None
 ) -> dict[str, list[dict[str, Any]]]:
     """Write every shard that a build killed before has not written: {split: [{file, rows, sha256}]}.
 
     Many shards are written by `workers` processes (one per processor if None), a few in this one.
     """
-    spool.index("rows_evidence")
-    plans = list(_plans(spool, rows_per_shard))
-    spool.commit()
+    staging.index("rows_evidence")
+    plans = list(_plans(staging, rows_per_shard))
+    staging.commit()
     named: list[tuple[_Plan, str]] = []
     for split in SPLITS:
         mine = [plan for plan in plans if plan.split == split]
         named += [(plan, shard_name(split, number, len(mine))) for number, plan in enumerate(mine)]
-    todo = [(plan, name) for plan, name in named if not (_entry(spool, name) and (folder / name).is_file())]
+    todo = [(plan, name) for plan, name in named if not (_entry(staging, name) and (folder / name).is_file())]
     with tqdm(total=sum(plan.rows for plan in plans), desc="writing shards", unit="row", mininterval=1.0) as bar:
         bar.update(sum(plan.rows for plan in plans) - sum(plan.rows for plan, _ in todo))
-        for at, entry in _written(spool.path, folder, todo, workers or os.cpu_count() or 1):
-            spool.note(f"shard/{todo[at][1]}", entry)
-            spool.commit()
+        for at, entry in _written(staging.path, folder, todo, workers or os.cpu_count() or 1):
+            staging.note(f"shard/{todo[at][1]}", entry)
+            staging.commit()
             bar.update(todo[at][0].rows)
     shards: dict[str, list[dict[str, Any]]] = {}
     for plan, name in named:
-        shards.setdefault(plan.split, []).append(_entry(spool, name))
+        shards.setdefault(plan.split, []).append(_entry(staging, name))
     return shards
 
 
-def _entry(spool: Spool, name: str) -> Any:
-    return spool.progress(f"shard/{name}")
+def _entry(staging: Staging, name: str) -> Any:
+    return staging.progress(f"shard/{name}")
 
 
 def _written(
-    spool: Path, folder: Path, todo: list[tuple[_Plan, str]], workers: int
+    staging: Path, folder: Path, todo: list[tuple[_Plan, str]], workers: int
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """(number in `todo`, entry) of each shard as it is done."""
-    write = functools.partial(_write, spool, folder)
+    write = functools.partial(_write, staging, folder)
     if len(todo) < _MANY or workers == 1:
         yield from ((at, write(item)) for at, item in enumerate(todo))
         return
@@ -89,16 +87,20 @@ def _written(
         yield outcome.index, outcome.value
 
 
-def _plans(spool: Spool, rows_per_shard: int) -> Iterator[_Plan]:
+def _plans(staging: Staging, rows_per_shard: int) -> Iterator[_Plan]:
     """Stretches of evidence with at most `rows_per_shard` rows, or one piece of evidence with more."""
-    spool.db.execute("DROP TABLE IF EXISTS planned")
-    spool.db.execute("CREATE TABLE planned (split TEXT, e INTEGER, rows INTEGER, PRIMARY KEY (split, e)) WITHOUT ROWID")
-    spool.db.execute("""INSERT INTO planned SELECT g.split, r.e, COUNT(*) FROM rows r JOIN groups g ON g.name = r.grp
+    staging.db.execute("DROP TABLE IF EXISTS planned")
+    staging.db.execute(
+        "CREATE TABLE planned (split TEXT, e INTEGER, rows INTEGER, PRIMARY KEY (split, e)) WITHOUT ROWID"
+    )
+    staging.db.execute("""INSERT INTO planned SELECT g.split, r.e, COUNT(*) FROM rows r JOIN groups g ON g.name = r.grp
         WHERE r.out = 0 GROUP BY g.split, r.e""")
-    spool.db.execute("CREATE INDEX planned_evidence ON planned (e)")
+    staging.db.execute("CREATE INDEX planned_evidence ON planned (e)")
     for split in SPLITS:
         first, last, total = None, 0, 0
-        for e, rows in spool.db.execute("SELECT e, rows FROM planned WHERE split = ? ORDER BY e", (split,)).fetchall():
+        for e, rows in staging.db.execute(
+            "SELECT e, rows FROM planned WHERE split = ? ORDER BY e", (split,)
+        ).fetchall():
             if first is not None and total + rows > rows_per_shard:
                 yield _Plan(split, first, last, total)
                 first, total = None, 0
@@ -108,9 +110,9 @@ def _plans(spool: Spool, rows_per_shard: int) -> Iterator[_Plan]:
             yield _Plan(split, first, last, total)
 
 
-def _write(spool: Path, folder: Path, item: tuple[_Plan, str]) -> dict[str, Any]:
+def _write(staging: Path, folder: Path, item: tuple[_Plan, str]) -> dict[str, Any]:
     plan, name = item
-    with contextlib.closing(sqlite3.connect(f"{spool.absolute().as_uri()}?mode=ro", uri=True)) as db:
+    with contextlib.closing(sqlite3.connect(f"{staging.absolute().as_uri()}?mode=ro", uri=True)) as db:
         rows = db.execute(
             f"""SELECT {_COLUMNS} FROM planned p CROSS JOIN rows r ON r.e = p.e JOIN groups g ON g.name = r.grp
             JOIN evidence v ON v.e = p.e WHERE p.split = ? AND p.e BETWEEN ? AND ? AND g.split = p.split AND r.out = 0
@@ -123,10 +125,10 @@ def _write(spool: Path, folder: Path, item: tuple[_Plan, str]) -> dict[str, Any]
     return shard_entry(folder / name, len(rows))
 
 
-def spool_counts(spool: Spool, statistics: CardStatistics) -> dict[str, dict[str, Any]]:
+def staging_counts(staging: Staging, statistics: CardStatistics) -> dict[str, dict[str, Any]]:
     """Rows, groups, segments, and rows per label, role, origin and modality: of every split with rows, and of "all".
 
-    Wants the shards to be planned (`shards.write_spool`).
+    Wants the shards to be planned (`shards.write_staging`).
     """
     columns = ("label", "role", "origin", "modality")
     counts: dict[str, dict[str, Any]] = {}
@@ -136,9 +138,9 @@ def spool_counts(spool: Spool, statistics: CardStatistics) -> dict[str, dict[str
             mine["rows"] += rows
             for name in columns:
                 mine[name][str(getattr(cell, name))] += rows
-    groups = Counter(spool.split_of(statistics.group_rows))
-    segments = dict(spool.db.execute("SELECT split, COUNT(*) FROM planned GROUP BY split"))
-    segments["all"] = spool.value("SELECT COUNT(DISTINCT e) FROM planned")
+    groups = Counter(staging.split_of(statistics.group_rows))
+    segments = dict(staging.db.execute("SELECT split, COUNT(*) FROM planned GROUP BY split"))
+    segments["all"] = staging.value("SELECT COUNT(DISTINCT e) FROM planned")
     groups["all"] = len(statistics.group_rows)
     for part, mine in counts.items():
         sorted_ = {name: dict(sorted(mine[name].items())) for name in columns}
@@ -146,11 +148,11 @@ def spool_counts(spool: Spool, statistics: CardStatistics) -> dict[str, dict[str
     return {part: counts[part] for part in (*SPLITS, "all") if part in counts}
 
 
-def media_in_several_splits(spool: Spool) -> list[str]:
+def media_in_several_splits(staging: Staging) -> list[str]:
     """Media files that different groups carried into different splits, where the rules allow it."""
     query = """SELECT m.path FROM media m JOIN planned p ON p.e = m.e
         GROUP BY m.path HAVING COUNT(DISTINCT p.split) > 1 ORDER BY m.path"""
-    return [path for (path,) in spool.db.execute(query)]
+    return [path for (path,) in staging.db.execute(query)]
 
 
 def git_revision() -> str | None:
@@ -203,24 +205,25 @@ def summary(manifest: dict[str, Any], output: Path) -> str:
 _KEPT = "FROM rows r JOIN groups g ON g.name = r.grp JOIN evidence v ON v.e = r.e WHERE r.out = 0"
 
 
-def statistics_of(spool: Spool) -> CardStatistics:
+def statistics_of(staging: Staging) -> CardStatistics:
     """Counts over all kept rows, in one pass."""
     statistics = CardStatistics()
-    total = spool.value("SELECT COUNT(*) FROM rows WHERE out = 0")
+    total = staging.value("SELECT COUNT(*) FROM rows WHERE out = 0")
     query = f"SELECT g.split, r.label, r.role, r.origin, r.modality, r.grp, r.claim, v.json {_KEPT} ORDER BY r.n"
-    for row in tqdm(spool.db.execute(query), desc="counting", total=total, unit="row", mininterval=1.0):
+    for row in tqdm(staging.db.execute(query), desc="counting", total=total, unit="row", mininterval=1.0):
         statistics.add_stored(*row)
     return statistics
 
 
-def probe_spool(spool: Spool, seed: int) -> dict[str, Any]:
+def probe_staging(staging: Staging, seed: int) -> dict[str, Any]:
     """The claim-only probe on the kept rows, at most `MAX_ROWS` of them drawn by the seed; also prints its table."""
-    numbers = [n for (n,) in spool.db.execute("SELECT n FROM rows WHERE out = 0 AND label IS NOT NULL ORDER BY n")]
+    numbers = [n for (n,) in staging.db.execute("SELECT n FROM rows WHERE out = 0 AND label IS NOT NULL ORDER BY n")]
     total = len(numbers)
     if total > MAX_ROWS:
         numbers = sorted(random.Random(seed).sample(numbers, MAX_ROWS))
     rows = [
-        spool.db.execute(f"SELECT claim, label, grp, role, origin FROM rows WHERE n = {n}").fetchone() for n in numbers
+        staging.db.execute(f"SELECT claim, label, grp, role, origin FROM rows WHERE n = {n}").fetchone()
+        for n in numbers
     ]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 5
     report = claim_only_probe(*columns, seed=seed)

@@ -20,7 +20,7 @@ from proofreel.data_prep.negatives.vocabulary import SHIPPED
 from proofreel.data_prep.pipeline import pipeline
 from proofreel.data_prep.pipeline.config import BuildConfig, NegativesConfig, SourceConfig
 from proofreel.data_prep.pipeline.pipeline import build
-from proofreel.data_prep.pipeline.spool import Spool
+from proofreel.data_prep.pipeline.staging import Staging
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,16 +57,16 @@ class Cut(BaseException):
 
 def cut_off(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """Stop the build dead at its n-th commit, before it is made."""
-    commit, seen = Spool.commit, [0]
+    commit, seen = Staging.commit, [0]
 
-    def counted(spool: Spool) -> None:
+    def counted(staging: Staging) -> None:
         seen[0] += 1
         if seen[0] > after:
-            spool.db.rollback()
+            staging.db.rollback()
             raise Cut
-        commit(spool)
+        commit(staging)
 
-    monkeypatch.setattr(Spool, "commit", counted)
+    monkeypatch.setattr(Staging, "commit", counted)
 
 
 @pytest.mark.parametrize("after", first_of([8, 1, 4, 12]))
@@ -126,8 +126,8 @@ def test_killed_by_the_system_it_goes_on_too(config, tmp_path):
     )
     command = [sys.executable, str(ROOT / "data_prep" / "build.py"), "--config", str(yaml)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    spool = tmp_path / "killed.building" / "rows.sqlite"
-    while not (spool.exists() and spool.stat().st_size > 100_000) and process.poll() is None:
+    staging = tmp_path / "killed.building" / "rows.sqlite"
+    while not (staging.exists() and staging.stat().st_size > 100_000) and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
@@ -166,7 +166,7 @@ def test_changed_word_groups_begin_anew_and_are_in_the_manifest(config, tmp_path
     read = []
     check = pipeline.import_sources
     monkeypatch.setattr(
-        pipeline, "import_sources", lambda spool, *rest: read.append(spool._last) or check(spool, *rest)
+        pipeline, "import_sources", lambda staging, *rest: read.append(staging._last) or check(staging, *rest)
     )
     manifest = build(config)
     assert read == [0]

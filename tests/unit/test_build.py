@@ -90,7 +90,7 @@ def test_a_relative_output_is_below_the_folder_one_is_in(ten, tmp_path, monkeypa
     assert read_split(tmp_path / "runs" / "out", "train") == read_split("runs/out", "train") != []
 
 
-def test_the_spool_makes_the_swaps_that_would_be_made_in_memory(ten):
+def test_the_staging_database_makes_the_swaps_that_would_be_made_in_memory(ten):
     with_annotations(ten, *(annotation(i, contextual=[f"lift box {i % 5}"]) for i in range(40)))
     build(dataclasses.replace(ten, splits=TRAIN_ONLY, negatives=NegativesConfig(swapped_per_claim=2)))
     pairs = read_split(ten.output, "train")

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from proofreel.data_prep.importers.base import Record, Rejected
-from proofreel.data_prep.importers.tabular_files import Table, cell, missing_columns, tables
+from proofreel.data_prep.importers.tabular_files import TabularFile, cell, missing_columns, tables
 
 ROWS = [{"text": f"t{i}", "n": str(i), "more": "x"} for i in range(3000)]
 
@@ -30,13 +30,13 @@ def write(path: Path, rows: list[dict]) -> Path:
     return path
 
 
-def one(path: Path) -> Table:
+def one(path: Path) -> TabularFile:
     (table,) = tables(path)
-    assert isinstance(table, Table), table
+    assert isinstance(table, TabularFile), table
     return table
 
 
-def values(table: Table, *columns: str) -> list[dict]:
+def values(table: TabularFile, *columns: str) -> list[dict]:
     return [{c: r.value[c] for c in columns} for r in table.records(set(columns)) if isinstance(r, Record)]
 
 
@@ -81,7 +81,7 @@ def test_optional_keys_of_later_rows_count(tmp_path):
 def test_folders_are_read_in_order_and_shards_name_their_split(tmp_path):
     for name in ("test-00000-of-00001", "train-00001-of-00002", "train-00000-of-00002", "notes"):
         write(tmp_path / f"{name}.parquet", [{"n": name}])
-    found = [table for table in tables(tmp_path) if isinstance(table, Table)]
+    found = [table for table in tables(tmp_path) if isinstance(table, TabularFile)]
     assert [(t.split, values(t, "n")[0]["n"][:11]) for t in found] == [
         (None, "notes"),
         ("test", "test-00000-"),
@@ -98,8 +98,8 @@ def test_a_saved_data_set_is_read_without_datasets(tmp_path):
         (tmp_path / split / "state.json").write_text(json.dumps(state), encoding="utf-8")
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test", "gone"]}', encoding="utf-8")
     train, test, gone = tables(tmp_path)
-    assert isinstance(train, Table)
-    assert isinstance(test, Table)
+    assert isinstance(train, TabularFile)
+    assert isinstance(test, TabularFile)
     assert (train.split, test.split) == ("train", "test")
     assert values(train, "n") == [{"n": "train"}]
     assert isinstance(gone, Rejected)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proofreel.core.pairs import Pair, Passage
-from proofreel.data_prep.negatives.vocabulary import SHIPPED, Table, Vocabulary, balanced_weights, read_word_groups
+from proofreel.data_prep.negatives.vocabulary import SHIPPED, DrawTable, Vocabulary, balanced_weights, read_word_groups
 
 GROUPS = read_word_groups(SHIPPED)
 
@@ -102,14 +102,14 @@ def test_weights_are_positive_and_sum_to_one(items):
 def test_a_table_offers_every_candidate_and_depends_on_no_order():
     counts = {("b",): 3, ("a",): 1, ("c",): 2}
     classes = {candidate: candidate for candidate in counts}
-    table = Table.of(counts, classes)
-    assert table == Table.of(dict(reversed(counts.items())), classes)
+    table = DrawTable.of(counts, classes)
+    assert table == DrawTable.of(dict(reversed(counts.items())), classes)
     assert set(table.draws(iter([0.999999] * 25))) == set(counts)
     assert table.room(("b",)) == 1
     assert table.room(("nowhere",)) == 1
 
 
 def test_beside_a_nearly_constant_value_there_is_room_for_few_others():
-    table = Table.of({("a",): 9, ("b",): 1}, {("a",): 0, ("b",): 1})
+    table = DrawTable.of({("a",): 9, ("b",): 1}, {("a",): 0, ("b",): 1})
     assert table.room(("a",)) == pytest.approx(1 / 9)
     assert table.room(("b",)) == 1

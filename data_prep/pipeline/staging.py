@@ -1,8 +1,8 @@
-"""The rows of a build on disk while it is being made: bounded memory, and a killed build goes on where it was.
+"""The staging database: the rows of a build on disk while it runs, in bounded memory.
 
 One SQLite file in the build's working folder. Rows are numbered in the order they arrive; evidence is stored once and
-rows point at it. Every change is committed together with the record of how far the build has come (`progress`), so
-that what is in the file after a kill is always a state the build itself would have passed through.
+rows point at it. Every change is committed together with the progress of the build (`progress`), so that the file of a
+killed build holds a state that the build itself passes through, and the next run continues from it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CACHED_EVIDENCE = 20_000
 
 @dataclass(frozen=True)
 class Stored:
-    """A row of the spool: its number, its evidence's number, and the pair with where it came from."""
+    """A row of the staging database: its number, its evidence's number, and the pair with where it came from."""
 
     n: int
     e: int
@@ -60,11 +60,11 @@ def claim_key(claim: str) -> bytes:
 
 
 def evidence_json(evidence: tuple[Evidence, ...]) -> str:
-    """The text in which evidence is stored, in the spool and in shards."""
+    """The text in which evidence is stored, in the staging database and in shards."""
     return json.dumps([evidence_to_dict(e) for e in evidence], ensure_ascii=False, allow_nan=False)
 
 
-class Spool:
+class Staging:
     """The working file of one build. `digest` says what is being built: a file of another build is begun anew."""
 
     def __init__(self, path: Path, digest: str) -> None:
