@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from ...core import ConfigError, DirectoryError
-from ..backbones import architecture_of
+from ..backbones import vision_config
 from ..engine import Head, NLIHead
 from .format import CONFIG, VerifierConfig, fingerprint, read_directory, relative_base, requirements_of, write_directory
 from .load import Dtype, load_weights
@@ -197,7 +197,7 @@ def _untie_adapted_output(adapted: Any) -> None:
 
 def _merged_config(directory: Path, config: VerifierConfig, out: Path, network: Any) -> VerifierConfig:
     """What the merged verifier says of itself; the base is named as where it comes from, and is not needed to load."""
-    sees = architecture_of(network.config.model_type).sees
+    sees = vision_config(network.config) is not None
     needed = {name: r for name, r in config.requirements.items() if name not in _NOT_NEEDED}
     dtype: Any = str(network.dtype).removeprefix("torch.")
     merged = {

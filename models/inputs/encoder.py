@@ -181,7 +181,7 @@ class Encoder:
                 is a text backbone's and the layout is not.
         """
         if layout.sees:
-            _check_patches(processor)
+            _check_patches(processor, layout)
         self.processor, self.layout, self.prompt, self.sampling = processor, layout, prompt, sampling
         self.rule: PositionRule = rule
         self.tokenizer, self.max_tokens, self.chat = processor.tokenizer, max_tokens, ChatText(prompt, processor)
@@ -328,15 +328,21 @@ class Encoder:
         return torch.repeat_interleave(ids_T, repeats)
 
 
-def _check_patches(processor: Any) -> None:
+def _check_patches(processor: Any, layout: VisionLayout) -> None:
     if (videos := getattr(processor, "video_processor", None)) is None:
         raise ModelInputError(
             f"processor: a backbone that sees needs one that takes pixels, got a {type(processor).__name__}; "
             "use a whole checkpoint, with its preprocessor_config.json"
         )
-    if (step := videos.patch_size * videos.merge_size) != SIDE_STEP:
+    if {step := videos.patch_size * videos.merge_size, layout.patch_step} != {SIDE_STEP}:
         raise ModelInputError(
-            f"processor: wants pictures in steps of {SIDE_STEP} pixels, got {step}; this backbone is not supported"
+            f"processor: wants pictures in steps of {SIDE_STEP} pixels, got {step} of the processor and "
+            f"{layout.patch_step} of the network; this backbone is not supported"
+        )
+    if layout.text_between_frames:
+        raise ModelInputError(
+            "layout: a prompt has no text between the frames of a video, got text_between_frames: True; "
+            "this backbone is not supported"
         )
 
 
