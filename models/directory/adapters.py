@@ -1,9 +1,8 @@
-"""Begin training where another verifier stands: its adapter in the place of a fresh one.
+"""What is done with a verifier's adapter: another training run starts from it, or it is merged into its base.
 
-LoRA merged into a base of full precision: from a verifier with an adapter to one that is a whole model.
-
-Never into NF4: where the adapter was trained over quantised weights, the base is loaded as it was before quantisation,
-and the merged network is another function. Whoever merges measures the difference (`eval/publishing/exporting.py`).
+Merging takes a base of full precision, never NF4: an adapter that was trained over quantised weights then stands on
+the base as it was before quantisation, and the merged network is another function. Whoever merges measures the
+difference (`eval/publishing/exporting.py`).
 """
 
 from __future__ import annotations

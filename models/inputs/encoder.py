@@ -1,12 +1,11 @@
-"""Evidence and claims to token ids, pixels and positions: the one road from a `Pair` to the network.
+"""Evidence and claims to token ids, pixels and positions: training, prediction and `Verifier` all encode here.
 
-Training, prediction and `Verifier` all encode here, so a verifier sees in use exactly what it saw in training.
-Objects are picklable: data-loader workers build them once and decode their own videos.
+So a verifier's input in use is what it was trained on. Objects are picklable: data-loader workers build them once and
+decode their own videos.
 
-Videos and images as the vision tower saw them: in memory, as the network takes them, and as bytes on disk.
-
-An entry is a checksum, the size of a JSON header, the header (key, dtype, shape, grid, frames, seconds) and the raw
-numbers, little-endian: nothing in it can be executed.
+In place of pixels, the network also takes the vision tower's features of a video or image. They are kept on disk as a
+checksum, the size of a JSON header, the header (key, dtype, shape, grid, frames, seconds) and the raw numbers,
+little-endian: nothing in an entry can be executed.
 
 Shape suffixes: _TH visual tokens by hidden size.
 """
