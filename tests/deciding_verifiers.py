@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from proofreel.core.prompt import Prompt
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.decision.calibration import Calibration
 from proofreel.models.decision.thresholds import AbstainBand, Decision, OperatingPoint
 from proofreel.models.engine.heads import NextToken

@@ -10,7 +10,7 @@ from peft import LoraConfig
 from transformers import BitsAndBytesConfig, Qwen2_5_VLForConditionalGeneration
 
 from proofreel.core.prompt import Prompt
-from proofreel.models.backbones.base import load_backbone, load_processor, weights_sha256
+from proofreel.models.backbones.load import load_backbone, load_processor, weights_sha256
 from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.directory.format import CONFIG, BaseModel, VerifierConfig, relative_base, write_directory
 from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, NLIHead

@@ -12,12 +12,12 @@ from trl import ModelConfig, TrlParser
 
 from ..core import ConfigError, Prompt
 from ..data_prep.media import FrameSampling
-from ..models.backbones import PARTS
+from ..models.backbones import lora_parts
 from ..models.inputs import POSITION_RULES
 from .distillation_loss import Distillation
 
 _PROMPT, _SAMPLING, _DISTILLATION = Prompt(), FrameSampling(), Distillation()
-LORA_PARTS = tuple(PARTS)
+LORA_PARTS = lora_parts()
 HEAD_INITS = ("verdict_words", "random")
 BAD_ROWS = ("stop", "skip")
 HEADS = ("next_token", "nli")

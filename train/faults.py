@@ -23,7 +23,8 @@ from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 
 from ..core import ConfigError, Evidence, Image, MediaError, Pair, Passage, ProofreelError, VideoSegment
 from ..data_prep.media import Frames, FrameSampling, GuardedReader
-from ..models.engine import backbone_of
+from ..models.backbones import part_of, vision_config
+from ..models.engine import backbone_of, vision_tower
 from ..models.inputs import EncodedEvidence, Encoder, Media
 
 BLANK_SIDE, BLANK_FRAMES = 56, 2
@@ -150,7 +151,7 @@ class FirstGradients:
 
     def check(self) -> None:
         """At the end of an optimiser step: `RunError` names the parameters that should have had a gradient by now."""
-        if late := sorted(n for n in self._due if self._saw_pixels or "visual." not in n):
+        if late := sorted(n for n in self._due if self._saw_pixels or part_of(n) not in ("visual", "merger")):
             some = ", ".join(late[:5]) + (f" and {len(late) - 5} more" if len(late) > 5 else "")
             raise RunError(
                 f"first step: {len(late)} trainable parameters are not part of what the loss depends on, got no "
@@ -226,9 +227,10 @@ def even_tower_calls(model: torch.nn.Module, pairs: Mapping[str, Sequence[Pair]]
     """
     shown = {frozenset(type(e) for e in p.evidence if isinstance(e, Image | VideoSegment)) for p in _all(pairs)}
     backbone = backbone_of(model).model
-    if len(shown) < 2 or not hasattr(backbone, "visual"):
+    tower = vision_tower(model)
+    if len(shown) < 2 or tower is None:
         return
-    if not shards_weights() and not any(weight.requires_grad for weight in backbone.visual.parameters()):
+    if not shards_weights() and not any(weight.requires_grad for weight in tower.parameters()):
         return  # every rank has the whole tower, and nothing of it is averaged
     calls, lacking = len(frozenset().union(*shown)), 0
 
@@ -250,7 +252,7 @@ def even_tower_calls(model: torch.nn.Module, pairs: Mapping[str, Sequence[Pair]]
 
 def _black(backbone: Any, device: torch.device) -> torch.Tensor:
     """The sum of the features of the smallest video there is."""
-    vision = backbone.config.vision_config
+    vision: Any = vision_config(backbone.config)
     side = vision.spatial_merge_size
     pixels = torch.zeros(side**2, vision.in_channels * vision.temporal_patch_size * vision.patch_size**2, device=device)
     grid = torch.tensor([[1, side, side]], device=device)

@@ -32,7 +32,7 @@ from typing import Any
 from transformers import TrainingArguments
 from trl import ModelConfig
 
-from ..models.backbones import Parameters, language_linears, lora_parameters
+from ..models.backbones import Parameters, language_linears, lora_parameters, vision_config
 from .arguments import VerdictArguments
 
 GIB = 2**30
@@ -125,7 +125,7 @@ class Load:
             longest_row: tokens of the longest row, where the data is known; else `tokens_per_row`, else a video of the
                 most frames and pixels with the most claims.
         """
-        vision = getattr(config, "vision_config", None)
+        vision = vision_config(config)
         visual, merged = 0, 0
         if vision is not None and not arguments.claim_only:
             side, merged = vision.patch_size * vision.spatial_merge_size, vision.spatial_merge_size**2
@@ -280,7 +280,7 @@ def _mask(setting: Setting, load: Load) -> float:
 
 
 def _pixels(setting: Setting, load: Load) -> float:
-    vision = getattr(setting.config, "vision_config", None)
+    vision = vision_config(setting.config)
     if vision is None:
         return 0.0
     values = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
@@ -288,7 +288,7 @@ def _pixels(setting: Setting, load: Load) -> float:
 
 
 def _vision(setting: Setting, load: Load, learning: bool) -> float:
-    vision = getattr(setting.config, "vision_config", None)
+    vision = vision_config(setting.config)
     if vision is None:
         return 0.0
     h, m, n = vision.hidden_size, vision.intermediate_size, setting.dtype_bytes * load.rows * load.patches

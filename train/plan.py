@@ -16,7 +16,7 @@ from trl import ModelConfig, get_peft_config
 from ..core import ConfigError, Image, Pair, VideoSegment, evidence_key
 from ..models.backbones import attach_lora, meta_model, trainable_summary
 from ..models.directory import check_places
-from ..models.engine import Head, NextToken, NLIHead
+from ..models.engine import Head, NextToken, NLIHead, vision_tower
 from .arguments import VerdictArguments
 from .batching import TokenCounts, group_pairs, make_batches
 from .memory import estimate_run
@@ -66,8 +66,8 @@ def planned_counts(config: Any, head: Head, arguments: VerdictArguments, model_c
         model = attach_lora(model, peft_config, arguments.lora_parts)
         if arguments.adapter_from is not None and Path(arguments.adapter_from).exists():  # else it is resumed without
             check_places(model, arguments.adapter_from, with_head=False)
-    elif hasattr(model.model, "visual"):
-        model.model.visual.requires_grad_(arguments.train_vision)
+    elif (tower := vision_tower(model)) is not None:
+        tower.requires_grad_(arguments.train_vision)
     elif arguments.train_vision:
         raise ConfigError("train_vision: a text backbone has no vision tower, got true; leave it out")
     counts = trainable_summary(model)

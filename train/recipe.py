@@ -45,7 +45,7 @@ from ..models.directory import (
     start_from,
     write_directory,
 )
-from ..models.engine import THREE_LABELS, TWO_LABELS, Head, NextToken, NLIHead, VisionFeatures
+from ..models.engine import THREE_LABELS, TWO_LABELS, Head, NextToken, NLIHead, VisionFeatures, vision_tower
 from ..models.inputs import Encoder, LabelWords
 from .arguments import DistillArguments, VerdictArguments, parse, parse_distill, torch_dtype
 from .batching import TokenCounts, make_batches
@@ -249,8 +249,8 @@ def load_model(
         # Not through peft's prepare_model_for_kbit_training: it turns norms and embeddings to float32, and a verifier
         # loaded from disk would then not be the function that was trained.
         return attach_lora(model, peft_config, arguments.lora_parts)
-    if hasattr(model.model, "visual"):
-        model.model.visual.requires_grad_(arguments.train_vision)
+    if (tower := vision_tower(model)) is not None:
+        tower.requires_grad_(arguments.train_vision)
     return model
 
 

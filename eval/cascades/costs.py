@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core import Evidence, Image, Pair, ProofreelError, VideoSegment, evidence_key
+from ...models.backbones import part_of
 from ...models.cascades import Stage
 from ...models.verifier import Divider
 
@@ -120,7 +121,7 @@ def _parameters(model: Any) -> tuple[int, int]:
     language = vision = 0
     for name, weight in model.named_parameters():
         n = weight.numel() * (2 if type(weight).__name__ == "Params4bit" else 1)  # two weights a byte
-        if "visual" in name:
+        if part_of(name) in ("visual", "merger"):
             vision += n
         elif "embed_tokens" not in name and "lm_head" not in name:
             language += n

@@ -5,27 +5,31 @@ from typing import TYPE_CHECKING
 from ...core.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from .base import (
-        architecture_of,
-        load_backbone,
-        load_processor,
-        read_config,
-        resolve_base,
+    from .base import Backbone, TinySizes
+    from .families import (
+        BACKBONES,
+        backbone_for,
+        backbones_table,
+        lora_parts,
+        published_config,
+        vision_config,
         vision_layout,
-        weights_sha256,
     )
     from .hub import download
-    from .lora import PARTS, attach_lora, trainable_summary
+    from .load import load_backbone, load_processor, read_config, resolve_base, weights_sha256
+    from .lora import attach_lora, part_of, trainable_summary
     from .safety import check_safetensors, check_settings, is_plain_name, read_json
     from .shapes import Parameters, language_linears, lora_parameters, meta_model
-    from .tiny import TinySizes, save_tiny_model, save_tiny_text_model
+    from .tiny import save_tiny_model, save_tiny_text_model
 
 __all__ = [
-    "PARTS",
+    "BACKBONES",
+    "Backbone",
     "Parameters",
     "TinySizes",
-    "architecture_of",
     "attach_lora",
+    "backbone_for",
+    "backbones_table",
     "check_safetensors",
     "check_settings",
     "download",
@@ -34,13 +38,17 @@ __all__ = [
     "load_backbone",
     "load_processor",
     "lora_parameters",
+    "lora_parts",
     "meta_model",
+    "part_of",
+    "published_config",
     "read_config",
     "read_json",
     "resolve_base",
     "save_tiny_model",
     "save_tiny_text_model",
     "trainable_summary",
+    "vision_config",
     "vision_layout",
     "weights_sha256",
 ]

@@ -1,303 +1,129 @@
-"""Which checkpoints can be a backbone: read from a checkpoint's config.json, and the classes it is loaded with.
+"""What the code knows about a family of checkpoints: the one class to write for another backbone.
 
-Two families: Qwen2.5-VL, and Qwen2.5 text, which reads transcripts and passages only. Everything that differs between
-them is decided here, in `backbone.vision_layout` and in `text_processor`; the rest of the code asks the layout.
+A family is a class in a file of its own, and one line of `BACKBONES` (families.py). Nothing here or in a family's file
+imports torch before a network is asked for, so that files can be checked and options be listed without it.
 
-A backbone from disk or hub, Qwen2.5-VL or Qwen2.5 text: model, processor, and a hash of the loaded weights.
+Two things a family can say that this release refuses, until the code that samples frames and writes prompts knows
+them: pictures in another step of pixels (`VisionLayout.patch_step`), and text between the frames of a video
+(`VisionLayout.text_between_frames`). `Encoder` checks both.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import torch
-from safetensors import SafetensorError
-from transformers import (
-    AutoProcessor,
-    AutoTokenizer,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+if TYPE_CHECKING:
+    from ..inputs import VisionLayout
 
-from ...core import DirectoryError, sha256_of
-from ..engine import NLIHead, use_prefix_split
-from ..inputs import TEXT_LAYOUT, LabelWords, VisionLayout
-from .hub import download
-from .safety import check_safetensors, check_settings
-from .score_head import Qwen2_5_VLForVerdicts, Qwen2ForVerdicts, TextProcessor, score_start
+# Anchored on the language model: bare suffixes such as `gate_proj` would hit the vision tower's MLPs as well. A text
+# backbone's own layers lie one level higher.
+LANGUAGE_LINEARS = r"(.*language_model.*|model\.layers\..*)\.(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
+
+
+class Shape(NamedTuple):
+    """Sizes of a published checkpoint, from its config.json."""
+
+    hidden: int
+    layers: int
+    heads: int
+    key_heads: int
+    mlp: int
+    vocabulary: int
+    tied: bool  # the output layer is the embeddings
+    vision_mlp: int | None = None  # None: text only
 
 
 @dataclass(frozen=True)
-class Architecture:
+class TinySizes:
+    """Architecture of the tiny models; a text model leaves out what concerns vision."""
+
+    hidden: int = 128
+    layers: int = 3
+    heads: int = 4
+    kv_heads: int = 2
+    mlp: int = 384
+    vision_hidden: int = 96
+    vision_depth: int = 3
+    vision_heads: int = 4
+    vision_mlp: int = 256
+    window: int = 112
+    tokens_per_second: int = 2
+    vocab: int = 640
+    min_pixels: int = 56 * 56
+    max_pixels: int = 84 * 84
+    initializer_range: float = 0.02
+    tied: bool = False  # the output layer is the embeddings, as in the released checkpoints up to 3B
+
+
+class Backbone(ABC):
     """A family of checkpoints.
 
     Attributes:
-        name: as people call it.
-        config: class of its configuration.
-        next_token: class of the network with the checkpoint's own output layer.
-        scored: class of the network with a `score` head in its place.
+        model_type: that of config.json, and the key in `BACKBONES`.
+        name: the family's, for messages and docs.
         sees: it has a vision tower.
+        published: shapes of released checkpoints, by the part of their hub id after "Qwen/".
+        lora_parts: where LoRA can go: patterns of whole module names. A part that two families have means the same.
+        unquantised: modules that stay as they are when a checkpoint is quantised. bitsandbytes matches from the start
+            of a module's name and replaces its defaults: name all of them.
+        processor_classes: values allowed for the keys of tokenizer and processor files that name a class; every other
+            value is refused (safety.py).
     """
 
-    name: str
-    config: Any
-    next_token: Any
-    scored: Any
-    sees: bool
+    model_type: ClassVar[str]
+    name: ClassVar[str]
+    sees: ClassVar[bool] = False
+    published: ClassVar[Mapping[str, Shape]] = {}
+    lora_parts: ClassVar[Mapping[str, str]] = {"language_model": LANGUAGE_LINEARS, "lm_head": r"lm_head"}
+    unquantised: ClassVar[tuple[str, ...]] = ("lm_head", "score")
+    processor_classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+
+    @abstractmethod
+    def config_class(self) -> Any:
+        """Of the configuration."""
+
+    @abstractmethod
+    def network_class(self) -> Any:
+        """Of the network with the checkpoint's own output layer."""
+
+    @abstractmethod
+    def body_class(self) -> Any:
+        """Of the network without an output layer, which `network_class` holds as `model`."""
 
     def network(self, scored: bool) -> Any:
-        """The class of the network, with or without a `score` head."""
-        return self.scored if scored else self.next_token
+        """The class of the network, with a `score` head in place of the output layer or without."""
+        if not scored:
+            return self.network_class()
+        from .score_head import with_score_head
 
+        return with_score_head(self.network_class(), self.body_class())
 
-ARCHITECTURES: dict[str, Architecture] = {
-    "qwen2_5_vl": Architecture(
-        "Qwen2.5-VL", Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLForVerdicts, sees=True
-    ),
-    "qwen2": Architecture("Qwen2.5 text", Qwen2Config, Qwen2ForCausalLM, Qwen2ForVerdicts, sees=False),
-}
-"""By the `model_type` of config.json."""
+    def vision_config(self, config: Any) -> Any | None:
+        """The part of a configuration that describes the vision tower; None of a text backbone."""
+        return config.vision_config if self.sees else None
 
+    @abstractmethod
+    def vision_layout(self, config: Any) -> VisionLayout:
+        """Placeholder tokens, patches and positions; `TEXT_LAYOUT` of a text backbone."""
 
-def architecture_of(model_type: str | None, where: str | Path = "base model") -> Architecture:
-    """The architecture of a `model_type`; `DirectoryError` names those there are."""
-    if not isinstance(model_type, str) or model_type not in ARCHITECTURES:
-        known = ", ".join(f"{a.name} ({kind})" for kind, a in ARCHITECTURES.items())
-        raise DirectoryError(f"{where}: not a supported backbone, got model_type {model_type!r}; supported are {known}")
-    return ARCHITECTURES[model_type]
+    @abstractmethod
+    def published_config(self, shape: Shape) -> Any:
+        """The configuration of a published checkpoint."""
 
+    @abstractmethod
+    def vectors_per_layer(self, text: Any) -> int:
+        """Parameters of one decoder layer outside its linear layers' matrices: biases and norms."""
 
-def read_config(path: str | Path) -> Any:
-    """The configuration of a checkpoint folder; no weights are read.
+    def vision_parameters(self, vision: Any) -> int:
+        """Parameters of the vision tower and its merger, from `vision_config`."""
+        raise NotImplementedError
 
-    Raises:
-        DirectoryError: no config.json, an architecture that is not supported, or sliding windows, whose masks would
-            cut claims off from their evidence.
-    """
-    file = Path(path) / "config.json"
-    if not file.is_file():
-        raise DirectoryError(f"{path}: not a checkpoint, got no config.json; give the folder of a whole checkpoint")
-    try:
-        model_type = json.loads(file.read_text(encoding="utf-8"))["model_type"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise DirectoryError(
-            f"{file}: does not name a model_type, got {error!r}; fetch the checkpoint again"
-        ) from error
-    architecture = architecture_of(model_type, path)
-    config = architecture.config.from_pretrained(path)
-    if "sliding_attention" in (getattr(config.get_text_config(), "layer_types", None) or ()):
-        raise DirectoryError(
-            f"{path}: some layers attend within a sliding window, got use_sliding_window: true; "
-            "use a checkpoint without it (those of Qwen2.5 have it off)"
-        )
-    return config
+    @abstractmethod
+    def tiny(self, tokenizer: Any, sizes: TinySizes) -> tuple[Any, Any]:
+        """A randomly initialised network of these sizes, and its processor or, of a text backbone, its tokenizer.
 
-
-# Said on every load, about other libraries' business: peft asks transformers by a deprecated name, and bitsandbytes
-# looks for an optional CPU kernel even where nothing is quantised.
-warnings.filterwarnings("ignore", message=r".*is_gradient_checkpointing.*deprecated", category=FutureWarning)
-logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-
-# bitsandbytes matches from the start of a module's name and replaces its defaults: name all that stays unquantised.
-UNQUANTISED_MODULES = ["model.visual", "lm_head", "score"]
-
-_WANTED_FILES = ["*.safetensors", "*.json", "*.txt", "*.jinja"]
-
-# A folder with any of these is of a backbone that sees.
-_PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
-
-
-def resolve_base(name_or_path: str | Path, revision: str | None = None) -> Path:
-    """The local folder of a checkpoint: the path itself, or the hub's snapshot of that id (downloaded if need be)."""
-    path = Path(name_or_path)
-    if path.is_dir():
-        return path
-    if path.is_absolute() or str(name_or_path).startswith("."):
-        raise DirectoryError(f"base model: no such folder, got {name_or_path}; check the path or give a hub id")
-    return download(str(name_or_path), revision, _WANTED_FILES, "base model")
-
-
-def load_processor(path: str | Path) -> Any:
-    """The processor of a checkpoint, or of a folder that one was saved to: tokenizer, template and what takes pixels.
-
-    Of a text checkpoint it is a `TextProcessor`, its tokenizer alone.
-
-    Raises:
-        DirectoryError: a file that asks for code or files from elsewhere, or a chat template that may not end.
-    """
-    check_settings(Path(path))
-    if any((Path(path) / name).is_file() for name in _PROCESSOR_FILES):
-        return AutoProcessor.from_pretrained(path)
-    return TextProcessor(AutoTokenizer.from_pretrained(path), path)
-
-
-def load_backbone(
-    path: str | Path,
-    *,
-    dtype: torch.dtype = torch.float32,
-    quantization_config: Any = None,
-    attn_implementation: str = "sdpa",
-    device_map: Any = None,
-    head: NLIHead | None = None,
-    words: LabelWords | None = None,
-    head_may_be_new: bool = True,
-) -> Any:
-    """Load every weight of a checkpoint whose architecture is one of `ARCHITECTURES`; a head may be new.
-
-    Args:
-        path: a local folder, from `resolve_base`.
-        dtype: of the weights.
-        quantization_config: a BitsAndBytesConfig, or None. The vision tower, lm_head and score stay unquantised.
-        attn_implementation: sdpa, which the language model then uses through `models.attention`.
-        device_map: as in transformers.
-        head: replace the output layer by a `score` head of these labels (models/backbones/score_head.py).
-        words: verdict words a new head starts from (`score_start`); without them it starts at random, to be filled by
-            an adapter. A head that the checkpoint holds is loaded as it is.
-        head_may_be_new: False of a checkpoint that must hold the head itself.
-
-    Raises:
-        DirectoryError: an architecture that is not supported, weights missing from the checkpoint (they would be
-            random) or foreign to the architecture, a checkpoint's head of other labels, files that are no safetensors,
-            or settings that ask for code or files from elsewhere.
-    """
-    if attn_implementation != "sdpa":
-        raise DirectoryError(
-            f"attn_implementation: packed claims need a 4-D boolean mask, got {attn_implementation!r}; use sdpa "
-            "(eager adds a boolean mask, flash_attention_2 ignores it)"
-        )
-    if quantization_config is not None:
-        quantization_config.llm_int8_skip_modules = list(UNQUANTISED_MODULES)
-    config = read_config(path)  # of a known class: no more than data is read
-    _check_files(Path(path))
-    architecture = architecture_of(config.model_type)
-    extra, may_lack = _head_options(path, config, architecture, head, words)
-    if may_lack and not head_may_be_new:
-        raise DirectoryError(
-            f"{path}: its head is missing and would be random, got {config.architectures} without a score layer; "
-            "export the verifier again"
-        )
-    try:
-        loaded: Any = architecture.network(scored=head is not None).from_pretrained(
-            path,
-            config=config,
-            dtype=dtype,
-            quantization_config=quantization_config,
-            attn_implementation=attn_implementation,
-            device_map=device_map,
-            use_safetensors=True,
-            output_loading_info=True,
-            **extra,
-        )
-    except (RuntimeError, SafetensorError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise DirectoryError(
-            f"{path}: its weights cannot be loaded, got {reason}; fetch the checkpoint again"
-        ) from error
-    model, info = loaded
-    info["missing_keys"] = set(info["missing_keys"]) - may_lack
-    wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
-    if wrong:
-        raise DirectoryError(
-            f"{path}: weights do not fit {architecture.name}, got {wrong}; use an unmodified checkpoint"
-        )
-    keep_weights_unpacked(model)
-    use_prefix_split(model)
-    if architecture.sees:
-        run_without_graph_while_frozen(model.model.visual)
-    model.accepts_loss_kwargs = False  # the loss is not the network's: no Trainer may count label tokens for it
-    return model
-
-
-def _check_files(path: Path) -> None:
-    """Settings that are only data, and no adapter: transformers would load one that lies beside the weights."""
-    if (path / "adapter_config.json").exists():
-        raise DirectoryError(
-            f"{path}: an adapter lies beside the weights, got adapter_config.json; give the folder of the base alone"
-        )
-    check_settings(path)
-    for file in sorted(path.glob("*.safetensors")):
-        check_safetensors(file)
-
-
-def _head_options(
-    path: str | Path, config: Any, architecture: Architecture, head: NLIHead | None, words: LabelWords | None
-) -> tuple[dict[str, Any], set[str]]:
-    """What a head adds to the arguments of loading, and weights that may be absent; its labels go to `config`."""
-    if head is None:
-        return {}, set()
-    stored = config.architectures == [architecture.scored.__name__]
-    names = tuple(config.id2label[i] for i in sorted(config.id2label))
-    if stored and names != head.labels:
-        raise DirectoryError(f"{path}: its head has the labels {names}, got {head.labels}; load it with its own labels")
-    config.id2label = dict(enumerate(head.labels))
-    config.label2id = {label: i for i, label in enumerate(head.labels)}
-    if stored:
-        return {}, set()
-    return {"start_CH": None if words is None else score_start(path, head, words)}, {"score.weight"}
-
-
-def keep_weights_unpacked(model: torch.nn.Module) -> None:
-    """Let NF4 layers compute the same on every CPU, in training and in evaluation.
-
-    On CPUs with AVX512-BF16, bitsandbytes repacks a layer's weights at its first forward in evaluation. What then runs
-    rounds to bfloat16 and has no backward pass, also when training goes on: gradients stop there, or the step fails.
-    """
-    for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):  # bitsandbytes' Linear4bit
-            module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
-
-
-def run_without_graph_while_frozen(tower: torch.nn.Module) -> None:
-    """Let the vision tower run under no-grad whenever none of its weights trains.
-
-    Frozen weights alone do not see to that: gradient checkpointing makes the patch embedding's output require a
-    gradient, and the tower would keep a graph, and run once more in every backward pass, for nothing.
-    """
-
-    def enter(module: torch.nn.Module, _: Any) -> None:
-        module.grad_was_enabled = torch.is_grad_enabled()  # type: ignore[assignment]
-        trains = any(weight.requires_grad for weight in module.parameters())
-        torch.set_grad_enabled(bool(module.grad_was_enabled) and trains)
-
-    def leave(module: torch.nn.Module, _: Any, __: Any) -> None:
-        torch.set_grad_enabled(bool(module.grad_was_enabled))
-
-    tower.register_forward_pre_hook(enter)
-    tower.register_forward_hook(leave, always_call=True)
-
-
-def vision_layout(config: Any) -> VisionLayout:
-    """What positions and checks need of a backbone's configuration; `TEXT_LAYOUT` of a text backbone."""
-    if not architecture_of(config.model_type).sees:
-        return TEXT_LAYOUT
-    vision = config.vision_config
-    return VisionLayout(
-        image_token_id=config.image_token_id,
-        video_token_id=config.video_token_id,
-        spatial_merge_size=vision.spatial_merge_size,
-        tokens_per_second=float(vision.tokens_per_second),
-    )
-
-
-def weights_sha256(path: str | Path) -> str:
-    """One hash over the names and bytes of every safetensors file in a checkpoint folder."""
-    files = sorted(Path(path).glob("*.safetensors"))
-    if not files:
-        raise DirectoryError(
-            f"{path}: no safetensors weights, got none; pickled checkpoints are not read, convert them"
-        )
-    total = hashlib.sha256()
-    for file in files:
-        total.update(file.name.encode())
-        total.update(sha256_of(file).encode())
-    return total.hexdigest()
+        The caller seeds torch.
+        """

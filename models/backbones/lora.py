@@ -11,20 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ...core import ConfigError
-
-_LINEARS = r"(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-
-# Anchored on the language model: bare suffixes such as `gate_proj` would hit the vision tower's MLPs as well. A text
-# backbone's own layers lie one level higher.
-LANGUAGE_LINEARS = rf"(.*language_model.*|model\.layers\..*)\.{_LINEARS}"
-
-PARTS: dict[str, str] = {
-    "language_model": LANGUAGE_LINEARS,
-    "visual": r"model\.visual\.blocks\..*\.(qkv|proj|gate_proj|up_proj|down_proj)",
-    "merger": r"model\.visual\.merger\.mlp\.[02]",
-    "lm_head": r"lm_head",
-}
-"""Where LoRA can go, as patterns of whole module names."""
+from .families import backbone_for, lora_parts
 
 
 def attach_lora(model: PreTrainedModel, peft_config: Any, parts: Sequence[str] = ("language_model",)) -> Any:
@@ -50,15 +37,17 @@ def attach_lora(model: PreTrainedModel, peft_config: Any, parts: Sequence[str] =
 
 def lora_targets(model: torch.nn.Module, parts: Sequence[str]) -> str:
     """One pattern of the linear layers of `parts`; `ConfigError` for a part without any."""
+    known = list(lora_parts())
     if not parts:
-        raise ConfigError(f"lora_parts: names nothing to adapt, got {list(parts)}; give some of {list(PARTS)}")
+        raise ConfigError(f"lora_parts: names nothing to adapt, got {list(parts)}; give some of {known}")
     names = [name for name, _ in model.named_modules()]
+    patterns = backbone_for(model.config.model_type).lora_parts  # type: ignore[union-attr]
     for part in parts:
-        if part not in PARTS:
-            raise ConfigError(f"lora_parts: unknown part, got {part!r}; use some of {list(PARTS)}")
-        if not any(re.fullmatch(PARTS[part], name) for name in names):
+        if part not in known:
+            raise ConfigError(f"lora_parts: unknown part, got {part!r}; use some of {known}")
+        if part not in patterns or not any(re.fullmatch(patterns[part], name) for name in names):
             raise ConfigError(f"lora_parts: {type(model).__name__} has no such layers, got {part!r}; leave it out")
-    return "|".join(PARTS[part] for part in parts)
+    return "|".join(patterns[part] for part in parts)
 
 
 def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
@@ -76,6 +65,10 @@ def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
             size = quantised.shape.numel()  # its bytes hold two weights each
         counts["total"] += size
         if parameter.requires_grad:
-            part = next((p for p in ("merger", "visual", "lm_head", "score") if f"{p}." in name), "language_model")
-            counts[part] += size
+            counts[part_of(name)] += size
     return counts
+
+
+def part_of(name: str) -> str:
+    """The part of a network that a parameter lies in, from its name: one of `trainable_summary`'s."""
+    return next((part for part in ("merger", "visual", "lm_head", "score") if f"{part}." in name), "language_model")

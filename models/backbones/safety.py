@@ -1,15 +1,12 @@
-"""Files that strangers wrote, checked before a library reads them: JSON that is only data, weights that are no pickle.
+"""What may be read of a folder that somebody else wrote: JSON that is only data, weights that are no pickle.
 
-Nothing here loads, imports or runs anything that a file names. What a library would take from a file as an order (code
-to fetch, a class to import, another folder to read) is refused by key; names of classes are taken from a list.
-Docs: docs/verifier-directory.md.
+Nothing here loads, imports or runs anything that a file names. A key that would make a library fetch code, import a
+class or read another folder is refused; names of classes must be among those of a backbone (`processor_classes`).
 
-Chat templates of strangers: a part of Jinja in which every template ends, soon.
-
-transformers renders templates in Jinja's sandbox, which keeps them from running code, but not from running for ever or
-filling the memory. So a template may only use what is listed here; those of Qwen2.5 and Qwen2.5-VL do. A loop inside
-a loop goes over a part of what the outer one goes over, and nothing doubles what a variable holds, so that the time is
-at most quadratic in the conversation.
+transformers renders chat templates in Jinja's sandbox, which keeps them from running code, but not from running for
+ever or filling the memory. So a template may only use the constructs listed here; those of supported checkpoints do. A
+loop inside a loop goes over a part of what the outer one goes over, and nothing doubles what a variable holds, so that
+the time is at most quadratic in the conversation. Docs: docs/verifier-directory.md.
 """
 
 from __future__ import annotations
@@ -25,8 +22,9 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 from safetensors import SafetensorError, safe_open
 
 from ...core import DirectoryError
+from .families import processor_classes
 
-MAX_CHARACTERS = 2**16  # Qwen2.5's have under 3,000
+MAX_CHARACTERS = 2**16  # released ones have under 3,000
 _NODES = (
     nodes.Template, nodes.Output, nodes.TemplateData, nodes.Const, nodes.Name, nodes.NSRef, nodes.Assign, nodes.If,
     nodes.For, nodes.Break, nodes.Continue, nodes.Getattr, nodes.Getitem, nodes.Slice, nodes.Tuple, nodes.List,
@@ -142,7 +140,7 @@ def _targets(node: nodes.Node) -> Iterator[nodes.Name | nodes.NSRef]:
 
 
 MAX_JSON_BYTES = 4 * 2**20
-MAX_VOCABULARY_BYTES = 64 * 2**20  # Qwen2.5's tokenizer.json has 11 MB
+MAX_VOCABULARY_BYTES = 64 * 2**20  # released tokenizer.json files have 11 MB
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "model.safetensors.index.json")
 MAX_PATTERN, MAX_REPETITIONS = 2000, 8  # characters and repetitions of a pattern of module names
 
@@ -179,16 +177,6 @@ _ORDERS = {
 }
 _FILE_KEYS = re.compile(r".*_files?$")
 _ATTENTION_KEYS = re.compile(r".*(attn|experts)_implementation.*")
-_CLASSES = {
-    "tokenizer_class": {"Qwen2Tokenizer", "Qwen2TokenizerFast", "PreTrainedTokenizerFast"},
-    "slow_tokenizer_class": {"Qwen2Tokenizer"},
-    "processor_class": {"Qwen2_5_VLProcessor", "Qwen2VLProcessor"},
-    "image_processor_type": {"Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast"},
-    "image_processor_class": {"Qwen2VLImageProcessor", "Qwen2VLImageProcessorFast"},
-    "feature_extractor_type": {"Qwen2VLImageProcessor"},
-    "video_processor_type": {"Qwen2VLVideoProcessor", "Qwen2_5_VLVideoProcessor"},
-}
-
 # Of an adapter's settings, those that say how its matrices are applied; every other one must be off.
 _ADAPTER_SETTINGS = {
     "alpha_pattern",
@@ -315,6 +303,7 @@ def _items(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _check_orders(path: Path, value: Any) -> None:
+    classes = processor_classes()
     for key, inner in _items(value):
         if key in _ORDERS and inner not in (None, False, {}, []):
             raise DirectoryError(f"{path}: asks for code or files from elsewhere, got {key}: {inner!r}; remove it")
@@ -322,9 +311,9 @@ def _check_orders(path: Path, value: Any) -> None:
             raise DirectoryError(f"{path}: names another file to be read, got {key}: {inner!r}; remove it")
         if _ATTENTION_KEYS.fullmatch(key) and "/" in str(inner):
             raise DirectoryError(f"{path}: asks for a kernel from the hub, got {key}: {inner!r}; remove it")
-        if key in _CLASSES and inner is not None and str(inner) not in _CLASSES[key]:
+        if key in classes and inner is not None and str(inner) not in classes[key]:
             raise DirectoryError(
-                f"{path}: a class that is not loaded here, got {key}: {inner!r}; known are {sorted(_CLASSES[key])}"
+                f"{path}: a class that is not loaded here, got {key}: {inner!r}; known are {sorted(classes[key])}"
             )
         if key == "quant_method" and inner != "bitsandbytes":
             raise DirectoryError(f"{path}: weights of a foreign format, got {key}: {inner!r}; use unquantised weights")

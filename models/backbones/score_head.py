@@ -1,29 +1,20 @@
-"""The backbones with a `score` head: their classes, and the weights the head starts from.
+"""Networks with a `score` head in place of the output layer: their classes, and the weights the head starts from.
 
-The head stands in place of the output layer, so no logits over the vocabulary exist anywhere. It is a linear layer
-without bias: whatever constant the labels would need is the calibration's business.
+No logits over the vocabulary exist anywhere then. The head is a linear layer without bias: whatever constant the labels
+would need is the calibration's business. Apart from load.py because these are networks, and base.py needs them too.
 
 Shape suffixes: _N verdict positions, _C labels, _H hidden.
-
-A text checkpoint's tokenizer in the place of a processor: the same calls, and nothing that takes pixels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import (
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
-    Qwen2_5_VLModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen2Model,
-)
+from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
 from transformers.initialization import copy_
 from transformers.modeling_outputs import CausalLMOutputWithPast
@@ -40,20 +31,25 @@ LABEL_SPLIT = 0.01
 _OUTPUT_LAYERS = ("lm_head.weight", "model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
 
 
-class Qwen2_5_VLForVerdicts(Qwen2_5_VLForConditionalGeneration):  # noqa: N801 (named as transformers names its own)
-    """Logits of labels at the kept positions. The configuration's `id2label` names the head's rows, in order."""
+class ScoreHead:
+    """What a network gains from a `score` head: logits of labels at the kept positions.
 
+    The configuration's `id2label` names the head's rows, in order.
+    """
+
+    accepts_loss_kwargs = False
+    body_class: Any
     _tied_weights_keys = {}  # noqa: RUF012 (as transformers declares it)
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012
 
-    def __init__(self, config: Qwen2_5_VLConfig, start_CH: torch.Tensor | None = None) -> None:
+    def __init__(self, config: Any, start_CH: torch.Tensor | None = None) -> None:
         """`start_CH` are the head's weights where the checkpoint has none; without it they are random."""
-        super(Qwen2_5_VLForConditionalGeneration, self).__init__(config)  # all but the output layer
-        self.model = Qwen2_5_VLModel(config)
+        PreTrainedModel.__init__(self, config)  # type: ignore[arg-type]  (all but the output layer)
+        self.model = self.body_class(config)
         self.score, self._start_CH = _new_head(config), start_CH
-        self.post_init()
+        self.post_init()  # type: ignore[attr-defined]
 
-    def forward(self, *, logits_to_keep: int | torch.Tensor = 0, labels: None = None, **kwargs: Any) -> Any:  # type: ignore[override]
+    def forward(self, *, logits_to_keep: int | torch.Tensor = 0, labels: None = None, **kwargs: Any) -> Any:
         """Logits (N, C) at the N positions that the bool mask `logits_to_keep` names; the rest as the backbone's own.
 
         `labels` is there because PEFT always passes it: the loss is not the network's (models/engine/forward.py).
@@ -62,30 +58,22 @@ class Qwen2_5_VLForVerdicts(Qwen2_5_VLForConditionalGeneration):  # noqa: N801 (
 
     def _init_weights(self, module: torch.nn.Module) -> None:
         if not _started(self, module):
-            super()._init_weights(module)
+            super()._init_weights(module)  # type: ignore[misc]
 
 
-class Qwen2ForVerdicts(Qwen2ForCausalLM):
-    """The same of a text backbone."""
+@functools.cache
+def with_score_head(network: type, body: type) -> Any:
+    """The class of a network with a `score` head: `Qwen2ForVerdicts` of `Qwen2ForCausalLM`, which files name it by.
 
-    accepts_loss_kwargs = False
-    _tied_weights_keys = {}  # noqa: RUF012
-    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012
-
-    def __init__(self, config: Qwen2Config, start_CH: torch.Tensor | None = None) -> None:
-        """`start_CH` as for `Qwen2_5_VLForVerdicts`."""
-        super(Qwen2ForCausalLM, self).__init__(config)
-        self.model = Qwen2Model(config)
-        self.score, self._start_CH = _new_head(config), start_CH
-        self.post_init()
-
-    def forward(self, *, logits_to_keep: int | torch.Tensor = 0, labels: None = None, **kwargs: Any) -> Any:  # type: ignore[override]
-        """As of `Qwen2_5_VLForVerdicts`."""
-        return _scored(self, logits_to_keep, kwargs)
-
-    def _init_weights(self, module: torch.nn.Module) -> None:
-        if not _started(self, module):
-            super()._init_weights(module)
+    Args:
+        network: with the checkpoint's own output layer.
+        body: without one; what `network` holds as `model`.
+    """
+    name = network.__name__.partition("For")[0] + "ForVerdicts"
+    # Weights have other names in files than in memory; transformers looks the renaming up by the class's name.
+    if (renaming := get_checkpoint_conversion_mapping(network.__name__)) is not None:
+        register_checkpoint_conversion_mapping(name, renaming, overwrite=True)
+    return type(name, (ScoreHead, network), {"body_class": body, "__doc__": ScoreHead.__doc__})
 
 
 def _new_head(config: Any) -> torch.nn.Linear:
@@ -107,14 +95,6 @@ def _started(network: Any, module: torch.nn.Module) -> bool:
         return False
     copy_(network.score.weight, network._start_CH)
     return True
-
-
-# Weights have other names in files than in memory; transformers looks the renaming up by the class's name.
-register_checkpoint_conversion_mapping(
-    Qwen2_5_VLForVerdicts.__name__,
-    get_checkpoint_conversion_mapping(Qwen2_5_VLForConditionalGeneration.__name__) or [],
-    overwrite=True,
-)
 
 
 def score_start(path: str | Path, head: NLIHead, words: LabelWords) -> torch.Tensor:
@@ -143,43 +123,3 @@ def _output_row(path: Path, token_id: int) -> torch.Tensor:
     raise DirectoryError(
         f"{path}: no output layer to start a head from, got none of {_OUTPUT_LAYERS}; start it at random"
     )
-
-
-class TextProcessor:
-    """What `Encoder` and `save_draft` need of a processor, for a checkpoint that has only a tokenizer.
-
-    Attributes:
-        tokenizer: the checkpoint's.
-    """
-
-    def __init__(self, tokenizer: Any, where: str | Path = "tokenizer") -> None:
-        """`where` is named in errors.
-
-        Raises:
-            DirectoryError: the tokenizer has no chat template.
-        """
-        if not tokenizer.chat_template:
-            raise DirectoryError(
-                f"{where}: the tokenizer has no chat template, got None; use a checkpoint that was tuned to chat"
-            )
-        self.tokenizer = tokenizer
-
-    def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
-        """Render messages whose content may be a list of parts, as processors of vision backbones take it.
-
-        Templates of text checkpoints join strings, and fail on a list or leave it out, so the parts are joined here.
-        """
-        return self.tokenizer.apply_chat_template([_joined(m) for m in messages], **options)
-
-    def save_pretrained(self, directory: str | Path) -> Any:
-        """Write the tokenizer's files with its chat template."""
-        return self.tokenizer.save_pretrained(directory)
-
-
-def _joined(message: dict[str, Any]) -> dict[str, Any]:
-    content = message["content"]
-    if isinstance(content, str):
-        return message
-    if seen := [part["type"] for part in content if part["type"] != "text"]:
-        raise DirectoryError(f"chat template: a text backbone has no place for it, got a part of type {seen[0]!r}")
-    return {**message, "content": "".join(part["text"] for part in content)}

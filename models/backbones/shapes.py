@@ -1,17 +1,15 @@
-"""Shapes of the published checkpoints, without their weights: configurations, networks on the meta device, counts.
+"""Networks without their weights: on the meta device, and counts of parameters and operations from a configuration.
 
-What a preset would do to a 72B can be checked in a second, where its weights would need a cluster. The numbers are
-those of each checkpoint's own config.json on the Hugging Face hub (Qwen/<name>); most are also in table 1 of the
-Qwen2.5-VL report (arXiv 2502.13923), which gives 3456 as the vision tower's MLP where the 3B and the 7B were released
-with 3420. A network built from them has as many parameters, to the last one, as the hub counts in the checkpoint's
-files (tests/model/test_shapes.py).
-
-Operations counted from a configuration: what claims about one evidence must cost, together and one by one.
+What a preset would do to a 72B can be checked in a second, where its weights would need a cluster. The shapes of
+released checkpoints are those of each one's own config.json on the Hugging Face hub (`Backbone.published`); most are
+also in table 1 of the Qwen2.5-VL report (arXiv 2502.13923), which gives 3456 as the vision tower's MLP where the 3B and
+the 7B were released with 3420. A network built from them has as many parameters, to the last one, as the hub counts in
+the checkpoint's files.
 
 A multiplication and its addition are two operations. Only what any correct implementation computes is counted: linear
 layers over real tokens, and attention over the pairs of tokens that may see each other. Norms, activations, rotations
 and softmax are left out; so is whatever a kernel computes and masks away, which therefore shows as time that the count
-does not explain. Linear layers are tested against torch's FlopCounterMode, which does not see attention on the CPU.
+does not explain. Linear layers are tested against torch's FlopCounterMode, which does not count attention on the CPU.
 """
 
 from __future__ import annotations
@@ -22,77 +20,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, Qwen2_5_VLConfig, Qwen2Config
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_utils import set_zero3_state
 
-from ...core import ConfigError
 from ..engine import NLIHead
-from .base import architecture_of
-
-# hidden, layers, heads, key heads, MLP, vocabulary, tied embeddings, MLP of the vision tower (None: text only).
-_PUBLISHED: dict[str, tuple[int, int, int, int, int, int, bool, int | None]] = {
-    "Qwen2.5-VL-3B-Instruct": (2048, 36, 16, 2, 11008, 151_936, True, 3420),
-    "Qwen2.5-VL-7B-Instruct": (3584, 28, 28, 4, 18944, 152_064, False, 3420),
-    "Qwen2.5-VL-72B-Instruct": (8192, 80, 64, 8, 29568, 152_064, False, 3456),
-    "Qwen2.5-7B-Instruct": (3584, 28, 28, 4, 18944, 152_064, False, None),
-}
-PUBLISHED = tuple(_PUBLISHED)
-
-ROPE_THETA = 1_000_000.0
-MROPE_SECTION = (16, 24, 24)  # of half a head: t, h, w
-
-
-def published_config(name: str) -> Any:
-    """The Qwen2_5_VLConfig or Qwen2Config of a published checkpoint, by its name with or without "Qwen/".
-
-    Raises:
-        ConfigError: a checkpoint whose shape is not written down here.
-    """
-    name = name.removeprefix("Qwen/")
-    if name not in _PUBLISHED:
-        raise ConfigError(f"shapes: unknown checkpoint, got {name!r}; known are {PUBLISHED}")
-    hidden, layers, heads, key_heads, mlp, vocabulary, tied, vision_mlp = _PUBLISHED[name]
-    text = {
-        "hidden_size": hidden,
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": key_heads,
-        "intermediate_size": mlp,
-        "vocab_size": vocabulary,
-        "rms_norm_eps": 1e-6,
-    }
-    rope = {"rope_type": "default", "rope_theta": ROPE_THETA}
-    if vision_mlp is None:
-        return Qwen2Config(**text, rope_parameters=rope, tie_word_embeddings=tied)
-    return Qwen2_5_VLConfig(
-        text_config={**text, "rope_parameters": {**rope, "mrope_section": list(MROPE_SECTION)}},
-        vision_config=_vision(vision_mlp, hidden),
-        tie_word_embeddings=tied,
-    )
-
-
-def _vision(mlp: int, out: int) -> dict[str, Any]:
-    """The vision tower, which is alike in all sizes but for its MLP and for what it hands on."""
-    return {
-        "depth": 32,
-        "hidden_size": 1280,
-        "intermediate_size": mlp,
-        "num_heads": 16,
-        "out_hidden_size": out,
-        "patch_size": 14,
-        "spatial_merge_size": 2,
-        "temporal_patch_size": 2,
-        "tokens_per_second": 2,
-        "window_size": 112,
-        "fullatt_block_indexes": [7, 15, 23, 31],
-    }
+from .families import backbone_for
 
 
 def meta_model(config: PreTrainedConfig, head: NLIHead | None = None) -> PreTrainedModel:
     """The network of a configuration on the meta device: every module and name of the real one, and no weights.
 
     Args:
-        config: of a supported architecture.
+        config: of a supported backbone.
         head: put a `score` head of these labels in place of the output layer.
     """
     if head is not None:
@@ -100,7 +39,7 @@ def meta_model(config: PreTrainedConfig, head: NLIHead | None = None) -> PreTrai
         config.id2label = dict(enumerate(head.labels))
     # Under ZeRO-3 transformers would shard parts of it over the ranks, were it not told that this is done already.
     with torch.device("meta"), set_zero3_state():
-        return architecture_of(config.model_type).network(scored=head is not None)(config)
+        return backbone_for(config.model_type).network(scored=head is not None)(config)
 
 
 @dataclass(frozen=True)
@@ -124,18 +63,16 @@ class Parameters:
 
     @classmethod
     def of(cls, config: Any) -> Parameters:
-        """Of a Qwen2.5-VL or Qwen2.5 configuration."""
-        text = config.get_text_config()
-        keys = text.hidden_size // text.num_attention_heads * text.num_key_value_heads
-        per_layer = text.hidden_size + 2 * keys + 2 * text.hidden_size  # biases of q, k, v; two norms
+        """Of a backbone's configuration."""
+        text, backbone = config.get_text_config(), backbone_for(config.model_type)
         words = text.vocab_size * text.hidden_size
-        vision = getattr(config, "vision_config", None)
+        vision = backbone.vision_config(config)
         return cls(
             embeddings=words,
             lm_head=0 if config.tie_word_embeddings else words,
             linears=text.num_hidden_layers * sum(i * o for i, o in language_linears(text)),
-            rest=text.num_hidden_layers * per_layer + text.hidden_size,
-            vision=0 if vision is None else _vision_parameters(vision),
+            rest=text.num_hidden_layers * backbone.vectors_per_layer(text) + text.hidden_size,
+            vision=0 if vision is None else backbone.vision_parameters(vision),
         )
 
 
@@ -157,16 +94,6 @@ def language_linears(text: Any) -> list[tuple[int, int]]:
 def lora_parameters(text: Any, rank: int) -> int:
     """Of adapters of this rank on every linear layer of the language model: rank x (inputs + outputs) each."""
     return text.num_hidden_layers * rank * sum(i + o for i, o in language_linears(text))
-
-
-def _vision_parameters(vision: Any) -> int:
-    hidden, mlp = vision.hidden_size, vision.intermediate_size
-    merged = hidden * vision.spatial_merge_size**2
-    attention = hidden * 3 * hidden + 3 * hidden + hidden * hidden + hidden
-    block = attention + 3 * hidden * mlp + 2 * mlp + hidden + 2 * hidden  # MLP with biases; two norms
-    merger = hidden + merged * merged + merged + merged * vision.out_hidden_size + vision.out_hidden_size
-    patches = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2 * hidden
-    return patches + vision.depth * block + merger
 
 
 @dataclass(frozen=True)
@@ -211,13 +138,13 @@ def training_step(
     its weights have none); adapters' and attention's cost two. The tower only runs forward.
     """
     text, n_tokens = config.text_config, prefix + sum(claims)
-    seen = vision(config.vision_config, grids)
+    tower = vision(config.vision_config, grids)
     whole = forward(config, grids, prefix, claims)
     output = 2 * text.hidden_size * text.vocab_size * len(claims)
-    layers = Operations(whole.linear - seen.linear - output, whole.attention - seen.attention)
+    layers = Operations(whole.linear - tower.linear - output, whole.attention - tower.attention)
     adapters = 2 * n_tokens * lora_rank * sum(i + o for i, o in language_linears(text)) * text.num_hidden_layers
     linear = 3 * layers.linear + 4 * adapters + 2 * output
-    return Operations(linear, 4 * layers.attention) + seen
+    return Operations(linear, 4 * layers.attention) + tower
 
 
 def vision(config: Any, grids: Sequence[Sequence[int]]) -> Operations:

@@ -1,9 +1,8 @@
-"""Begin training where another verifier stands: its adapter in the place of a fresh one.
+"""What is done with a verifier's adapter: another training run starts from it, or it is merged into its base.
 
-LoRA merged into a base of full precision: from a verifier with an adapter to one that is a whole model.
-
-Never into NF4: where the adapter was trained over quantised weights, the base is loaded as it was before quantisation,
-and the merged network is another function. Whoever merges measures the difference (`eval/publishing/exporting.py`).
+Merging takes a base of full precision, never NF4: an adapter that was trained over quantised weights then stands on
+the base as it was before quantisation, and the merged network is another function. Whoever merges measures the
+difference (`eval/publishing/exporting.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from ...core import ConfigError, DirectoryError
-from ..backbones import architecture_of
+from ..backbones import vision_config
 from ..engine import Head, NLIHead
 from .format import CONFIG, VerifierConfig, fingerprint, read_directory, relative_base, requirements_of, write_directory
 from .load import Dtype, load_weights
@@ -197,7 +196,7 @@ def _untie_adapted_output(adapted: Any) -> None:
 
 def _merged_config(directory: Path, config: VerifierConfig, out: Path, network: Any) -> VerifierConfig:
     """What the merged verifier says of itself; the base is named as where it comes from, and is not needed to load."""
-    sees = architecture_of(network.config.model_type).sees
+    sees = vision_config(network.config) is not None
     needed = {name: r for name, r in config.requirements.items() if name not in _NOT_NEEDED}
     dtype: Any = str(network.dtype).removeprefix("torch.")
     merged = {

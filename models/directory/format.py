@@ -8,11 +8,9 @@
     golden/                   small inputs with the margins they must give
     MANIFEST.sha256           hash of every other file
 
-JSON and safetensors only, read strictly (models/backbones/safety.py). Docs: docs/verifier-directory.md.
-
-Packages a verifier's function depends on: recorded in its directory with a reason each, checked before it loads.
-
-Where a verifier's base checkpoint lies, as seen from the verifier directory.
+JSON and safetensors only, read strictly (models/backbones/safety.py). The configuration also records which packages the
+verifier's function depends on, with a reason each, and where its base checkpoint lies relative to the directory.
+Docs: docs/verifier-directory.md.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .prefix_cache import PrefixCache
     from .scorer import PrefixScorer, Segment
     from .segments import SegmentReader
-    from .vision_features import VisionFeatures, backbone_of
+    from .vision_features import VisionFeatures, backbone_of, vision_tower
 
 __all__ = [
     "IGNORED",
@@ -41,6 +41,7 @@ __all__ = [
     "to_device",
     "use_prefix_split",
     "verdict_logits",
+    "vision_tower",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

@@ -131,6 +131,13 @@ def backbone_of(model: torch.nn.Module) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
 
 
+def vision_tower(model: torch.nn.Module) -> Any | None:
+    """The vision tower of a backbone, bare or in adapters; None of a text backbone."""
+    network = backbone_of(model)
+    encoder = network.get_encoder("image")  # itself, where there is none
+    return None if encoder is network else encoder
+
+
 def check_frozen(model: torch.nn.Module) -> None:
     """Make sure that the features of today are those of tomorrow.
 
@@ -138,7 +145,7 @@ def check_frozen(model: torch.nn.Module) -> None:
         ConfigError: a text backbone, which has no tower.
         ModelInputError: a parameter of tower or merger is trainable, belongs to an adapter, or is sharded over ranks.
     """
-    tower = getattr(backbone_of(model).model, "visual", None)
+    tower = vision_tower(model)
     if tower is None:
         raise ConfigError("vision cache: a text backbone has no vision tower; leave it out")
     if adapted := [name for name, module in tower.named_modules() if hasattr(module, "base_layer")]:
@@ -163,11 +170,10 @@ def tower_sha256(model: torch.nn.Module) -> str:
     The dtype counts, as it is also the precision of the computation. What PEFT adds to names is left out, so that a
     run and the verifier that comes of it share their features.
     """
-    backbone = backbone_of(model)
-    config = backbone.config.vision_config
-    settings = {name: getattr(config, name, None) for name in _SETTINGS}
+    tower: Any = vision_tower(model)
+    settings = {name: getattr(tower.config, name, None) for name in _SETTINGS}
     total = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
-    for name, weight in sorted(backbone.model.visual.state_dict().items()):
+    for name, weight in sorted(tower.state_dict().items()):
         total.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
         total.update(tensor_bytes(weight))
     return total.hexdigest()
@@ -185,8 +191,8 @@ def run_tower(model: torch.nn.Module, pixels: Mapping[str, torch.Tensor]) -> tup
     Returns:
         One (tokens, hidden) tensor per video or image, in order, in the tower's dtype and on its device.
     """
-    backbone = backbone_of(model).model
-    device = next(backbone.visual.parameters()).device
+    backbone, tower = backbone_of(model).model, vision_tower(model)
+    device = next(tower.parameters()).device  # type: ignore[union-attr]
     values, grid, run = (
         ("pixel_values_videos", "video_grid_thw", backbone.get_video_features)
         if "pixel_values_videos" in pixels
@@ -328,7 +334,8 @@ class VisionFeatures:
         """
         check_frozen(model)
         pieces = list(dict.fromkeys(piece for evidence in evidences for piece in _shown(evidence)))
-        problems = self._check_room(pieces, backbone_of(model).config.vision_config.out_hidden_size)
+        tower: Any = vision_tower(model)
+        problems = self._check_room(pieces, tower.config.out_hidden_size)
         share = [piece for piece in pieces[rank::world_size] if piece not in problems]
         quiet = rank > 0
         bar = tqdm(share, desc="vision cache: checking", unit="segment", disable=quiet)

@@ -1,12 +1,11 @@
-"""Evidence and claims to token ids, pixels and positions: the one road from a `Pair` to the network.
+"""Evidence and claims to token ids, pixels and positions: training, prediction and `Verifier` all encode here.
 
-Training, prediction and `Verifier` all encode here, so a verifier sees in use exactly what it saw in training.
-Objects are picklable: data-loader workers build them once and decode their own videos.
+So a verifier's input in use is what it was trained on. Objects are picklable: data-loader workers build them once and
+decode their own videos.
 
-Videos and images as the vision tower saw them: in memory, as the network takes them, and as bytes on disk.
-
-An entry is a checksum, the size of a JSON header, the header (key, dtype, shape, grid, frames, seconds) and the raw
-numbers, little-endian: nothing in it can be executed.
+In place of pixels, the network also takes the vision tower's features of a video or image. They are kept on disk as a
+checksum, the size of a JSON header, the header (key, dtype, shape, grid, frames, seconds) and the raw numbers,
+little-endian: nothing in an entry can be executed.
 
 Shape suffixes: _TH visual tokens by hidden size.
 """
@@ -181,7 +180,7 @@ class Encoder:
                 is a text backbone's and the layout is not.
         """
         if layout.sees:
-            _check_patches(processor)
+            _check_patches(processor, layout)
         self.processor, self.layout, self.prompt, self.sampling = processor, layout, prompt, sampling
         self.rule: PositionRule = rule
         self.tokenizer, self.max_tokens, self.chat = processor.tokenizer, max_tokens, ChatText(prompt, processor)
@@ -328,15 +327,21 @@ class Encoder:
         return torch.repeat_interleave(ids_T, repeats)
 
 
-def _check_patches(processor: Any) -> None:
+def _check_patches(processor: Any, layout: VisionLayout) -> None:
     if (videos := getattr(processor, "video_processor", None)) is None:
         raise ModelInputError(
             f"processor: a backbone that sees needs one that takes pixels, got a {type(processor).__name__}; "
             "use a whole checkpoint, with its preprocessor_config.json"
         )
-    if (step := videos.patch_size * videos.merge_size) != SIDE_STEP:
+    if {step := videos.patch_size * videos.merge_size, layout.patch_step} != {SIDE_STEP}:
         raise ModelInputError(
-            f"processor: wants pictures in steps of {SIDE_STEP} pixels, got {step}; this backbone is not supported"
+            f"processor: wants pictures in steps of {SIDE_STEP} pixels, got {step} of the processor and "
+            f"{layout.patch_step} of the network; this backbone is not supported"
+        )
+    if layout.text_between_frames:
+        raise ModelInputError(
+            "layout: a prompt has no text between the frames of a video, got text_between_frames: True; "
+            "this backbone is not supported"
         )
 
 

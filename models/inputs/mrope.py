@@ -20,6 +20,7 @@ from typing import Literal
 import torch
 
 from ...core import ModelInputError
+from ...data_prep.media import SIDE_STEP
 
 PositionRule = Literal["published", "hf5"]
 POSITION_RULES: tuple[PositionRule, ...] = ("published", "hf5")
@@ -27,12 +28,22 @@ POSITION_RULES: tuple[PositionRule, ...] = ("published", "hf5")
 
 @dataclass(frozen=True)
 class VisionLayout:
-    """What positions need to know of a backbone: its placeholder tokens and how it turns pixels into tokens."""
+    """How a backbone turns pictures into tokens and positions.
+
+    Attributes:
+        image_token_id, video_token_id: the placeholders.
+        spatial_merge_size: patches along each side of the square that becomes one token.
+        tokens_per_second: temporal positions in a second.
+        patch_step: pixels along each side of that square; pictures are sized in multiples of it.
+        text_between_frames: text (times, say) stands between the frames of a video, not only before and after it.
+    """
 
     image_token_id: int
     video_token_id: int
     spatial_merge_size: int
     tokens_per_second: float
+    patch_step: int = SIDE_STEP
+    text_between_frames: bool = False
 
     @property
     def sees(self) -> bool:

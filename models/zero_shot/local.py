@@ -1,9 +1,10 @@
-"""A causal language model from a local folder, behind the same call as the endpoint's client.
+"""A causal language model from a local folder, behind the same call as the endpoint's client (`LanguageModel`).
 
     model = LocalLanguageModel("models/Qwen2.5-7B-Instruct", device="cuda", dtype="bfloat16")
     altered_by_model(pairs, model, ...)
 
-Nothing is downloaded, pickled weights are not read, and no code of the checkpoint is run.
+For data building without an endpoint: it writes altered claims and answers prompts, and judges no evidence. Nothing is
+downloaded, pickled weights are not read, and no code of the checkpoint is run.
 """
 
 from __future__ import annotations

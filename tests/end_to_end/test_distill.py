@@ -22,7 +22,8 @@ from proofreel.data_prep.dataset.shards import read_manifest, read_split
 from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.eval import calibrate, export, predict, teach
 from proofreel.eval.scoring.predictions import read_predictions
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.directory.format import fingerprint, read_directory
 from proofreel.models.engine.forward import verdict_logits

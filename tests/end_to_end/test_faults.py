@@ -21,7 +21,8 @@ from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.data_prep.media.sandbox import GuardedReader, _Child
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import IGNORED
 from proofreel.models.inputs.chat_text import LabelWords

@@ -33,7 +33,8 @@ from examples.kitchen.vocabulary import ROLES, VALUES, all_facts, caption, conce
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.media.frames import read_frames
-from proofreel.models.backbones.base import load_backbone, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone
 from proofreel.models.backbones.tiny import save_tiny_model
 from proofreel.models.engine.packing import IGNORED
 

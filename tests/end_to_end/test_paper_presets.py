@@ -27,9 +27,10 @@ from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.calibration.fitted_rows import write_fitted_rows
 from proofreel.eval.publishing.exporting import Evaluation, export
 from proofreel.eval.scoring.score import predict
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import published_config, vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import attach_lora
-from proofreel.models.backbones.shapes import meta_model, published_config
+from proofreel.models.backbones.shapes import meta_model
 from proofreel.models.decision.thresholds import write_decision
 from proofreel.models.directory.format import fingerprint, read_directory
 from proofreel.models.engine.forward import margins

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from training_runs import adapter
 
 from proofreel.core.errors import ConfigError, DirectoryError
-from proofreel.models.backbones.base import load_backbone, weights_sha256
+from proofreel.models.backbones.load import load_backbone, weights_sha256
 from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.directory.adapters import check_start, start_from
 from proofreel.models.directory.format import fingerprint, read_directory

@@ -16,7 +16,8 @@ from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.data_prep.media.frames import FrameSampling
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.directory.format import read_directory
 from proofreel.models.engine.forward import verdict_logits
 from proofreel.models.engine.heads import THREE_LABELS, NLIHead, margin

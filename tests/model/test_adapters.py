@@ -11,14 +11,17 @@ from safetensors.torch import load_file
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
-from proofreel.models.backbones.lora import PARTS, attach_lora, lora_targets, trainable_summary
-from proofreel.models.backbones.shapes import meta_model, published_config
+from proofreel.models.backbones.families import BACKBONES, published_config, vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
+from proofreel.models.backbones.lora import attach_lora, lora_targets, trainable_summary
+from proofreel.models.backbones.shapes import meta_model
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken, NLIHead
 from proofreel.models.engine.packing import collate, pack
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Encoder
+
+PARTS = BACKBONES["qwen2_5_vl"].lora_parts
 
 WAYS: dict[str, dict[str, Any]] = {
     "language": {},

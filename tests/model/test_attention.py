@@ -12,7 +12,7 @@ from reference_forward import dense_mask
 from transformers import BitsAndBytesConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from proofreel.models.backbones.base import load_backbone
+from proofreel.models.backbones.load import load_backbone
 from proofreel.models.engine.packing import PREFIX_SPLIT, claim_mask, prefix_split
 
 

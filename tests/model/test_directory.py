@@ -11,6 +11,8 @@ import pytest
 
 from proofreel.core.errors import DirectoryError
 from proofreel.core.storage import sha256_of
+from proofreel.models.backbones.qwen25 import TEXT_CHAT_TEMPLATE
+from proofreel.models.backbones.qwen25_vl import CHAT_TEMPLATE
 from proofreel.models.backbones.safety import (
     MAX_CHARACTERS,
     MAX_JSON_BYTES,
@@ -18,7 +20,6 @@ from proofreel.models.backbones.safety import (
     check_safetensors,
     check_settings,
 )
-from proofreel.models.backbones.tiny import CHAT_TEMPLATE, TEXT_CHAT_TEMPLATE
 from proofreel.models.directory.format import MANIFEST, SCHEMA_VERSION, fingerprint, read_directory, write_manifest
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,7 +8,8 @@ from proofreel.core.errors import ConfigError, MediaError, ModelInputError
 from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset.shards import read_split
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.inputs.chat_text import ChatText, LabelWords
 from proofreel.models.inputs.encoder import Encoder, read_media, seconds_per_grid
 

@@ -403,7 +403,8 @@ def test_data_loader_workers_fill_the_cache_and_the_second_epoch_decodes_nothing
 
     from proofreel.core.prompt import Prompt
     from proofreel.data_prep.dataset.shards import read_split
-    from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+    from proofreel.models.backbones.families import vision_layout
+    from proofreel.models.backbones.load import load_backbone, load_processor
     from proofreel.models.inputs.encoder import Encoder
     from proofreel.train.dataset import GroupDataset
 

@@ -15,9 +15,9 @@ from transformers import BitsAndBytesConfig
 from proofreel.core.errors import DirectoryError, ModelInputError
 from proofreel.core.pairs import VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import BACKBONES, vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import attach_lora, trainable_summary
-from proofreel.models.backbones.score_head import Qwen2_5_VLForVerdicts
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, NextToken, NLIHead, margin
 from proofreel.models.engine.packing import collate, pack
@@ -169,7 +169,7 @@ def test_an_adapter_carries_the_trained_head(tiny_base, encoder, words, evidence
 def test_quantisation_leaves_the_head_as_it_is(tiny_base, encoder, words, evidence):
     nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32)
     model = load(tiny_base, quantization_config=nf4, head=NLIHead(), words=words)
-    assert isinstance(model, Qwen2_5_VLForVerdicts)
+    assert isinstance(model, BACKBONES["qwen2_5_vl"].network(scored=True))
     assert type(model.score) is torch.nn.Linear
     assert torch.equal(model.score.weight, load(tiny_base, head=NLIHead(), words=words).score.weight)
     packed = margins_of(model, encoder, evidence, NLIHead())

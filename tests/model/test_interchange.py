@@ -176,7 +176,7 @@ def test_served_log_probabilities_and_the_stored_calibration_give_p_supported_wi
 
 @pytest.mark.parametrize("head", ["two labels", "three labels"])
 def test_a_merged_head_is_no_language_model_to_plain_transformers(tiny_base, small_sampling, media, tmp_path, head):
-    from proofreel.models.backbones.score_head import Qwen2_5_VLForVerdicts
+    from proofreel.models.backbones import BACKBONES
 
     draft = random_draft(tiny_base, tmp_path / "draft", small_sampling, HEADS[head])
     config = write_merged(draft, tmp_path / "merged")
@@ -188,7 +188,7 @@ def test_a_merged_head_is_no_language_model_to_plain_transformers(tiny_base, sma
     _, info = language_model.from_pretrained(tmp_path / "merged" / "model", output_loading_info=True)
     assert (info["missing_keys"], info["unexpected_keys"]) == ({"lm_head.weight"}, {"score.weight"})
     # Opened with its own class, the margin is logit supported minus the log-sum-exp of the others.
-    model = Qwen2_5_VLForVerdicts.from_pretrained(tmp_path / "merged" / "model").eval()
+    model = BACKBONES["qwen2_5_vl"].network(scored=True).from_pretrained(tmp_path / "merged" / "model").eval()
     verifier = Verifier.from_pretrained(tmp_path / "merged", device="cpu")
     evidence, claim = verifier.encoder.evidence(EVIDENCE, media), verifier.encoder.claim_ids(CLAIMS[0])
     tail = (torch.arange(len(claim)) + evidence.next_position).expand(3, -1)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from proofreel.core.errors import ConfigError, DirectoryError, ModelInputError
 from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.backbones.base import load_backbone, load_processor, weights_sha256
+from proofreel.models.backbones.load import load_backbone, load_processor, weights_sha256
 from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
 from proofreel.models.directory.format import CONFIG, fingerprint, write_manifest
 from proofreel.models.engine.heads import NLIHead

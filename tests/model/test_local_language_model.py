@@ -11,7 +11,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from proofreel.core.errors import ConfigError, DirectoryError
 from proofreel.data_prep.language.answers import Completion, LanguageModelError, ask, map_ordered
-from proofreel.models.backbones.tiny import CHAT_TEMPLATE, train_tokenizer
+from proofreel.models.backbones.qwen25_vl import CHAT_TEMPLATE
+from proofreel.models.backbones.tiny import train_tokenizer
 from proofreel.models.zero_shot.local import LocalLanguageModel
 
 CONVERSATIONS = [

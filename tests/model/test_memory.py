@@ -14,10 +14,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import BitsAndBytesConfig, Qwen2_5_VLConfig, Qwen2Config
 
-from proofreel.models.backbones.base import load_backbone, run_without_graph_while_frozen, vision_layout
+from proofreel.models.backbones.base import TinySizes
+from proofreel.models.backbones.families import published_config, vision_layout
+from proofreel.models.backbones.load import load_backbone, run_without_graph_while_frozen
 from proofreel.models.backbones.lora import attach_lora
-from proofreel.models.backbones.shapes import Parameters, published_config
-from proofreel.models.backbones.tiny import TinySizes, tiny_config
+from proofreel.models.backbones.qwen25_vl import tiny_config
+from proofreel.models.backbones.shapes import Parameters
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import use_prefix_split

@@ -7,7 +7,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from proofreel.core.pairs import Image, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.backbones.shapes import Operations, forward, training_step, vision
 from proofreel.models.engine.forward import margins

@@ -20,7 +20,8 @@ from numbered_clips import encode
 from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.media.frames import FrameSampling
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.engine.batching import HALVED
 from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.vision_features import VisionFeatures

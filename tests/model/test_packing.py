@@ -12,7 +12,8 @@ from transformers import BitsAndBytesConfig, DynamicCache
 from proofreel.core.errors import ModelInputError
 from proofreel.core.pairs import Image, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.engine.forward import margins, verdict_logits
 from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, NextToken, NLIHead, margin

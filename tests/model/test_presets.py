@@ -12,9 +12,9 @@ from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 from transformers.quantizers.quantizers_utils import should_convert_module
 from trl import get_peft_config, get_quantization_config
 
-from proofreel.models.backbones.base import UNQUANTISED_MODULES
+from proofreel.models.backbones.families import BACKBONES, published_config
 from proofreel.models.backbones.lora import attach_lora, trainable_summary
-from proofreel.models.backbones.shapes import meta_model, published_config
+from proofreel.models.backbones.shapes import meta_model
 from proofreel.train.arguments import parse
 from proofreel.train.memory import TEXT_TOKENS, Engine, Load, estimate_run
 
@@ -131,7 +131,7 @@ def test_only_linears_of_the_language_model_are_quantised(read, path):
     assert quantization.bnb_4bit_use_double_quant
     assert quantization.bnb_4bit_compute_dtype == torch.bfloat16
     config = shape(model_config.model_name_or_path)
-    model = replace_with_bnb_linear(meta_model(config), list(UNQUANTISED_MODULES), quantization)
+    model = replace_with_bnb_linear(meta_model(config), list(BACKBONES[config.model_type].unquantised), quantization)
     quantised = {name for name, module in model.named_modules() if isinstance(module, Linear4bit)}
     layers = range(config.get_text_config().num_hidden_layers)
     assert quantised == {f"{layers_of(config)}.{i}.{linear}" for i in layers for linear in LINEARS}
@@ -178,9 +178,12 @@ def test_checkpointing_is_reentrant_where_weights_are_sharded_and_nothing_sharde
     assert not (sharded and model_config.load_in_4bit)
 
 
+UNQUANTISED = list(BACKBONES["qwen2_5_vl"].unquantised)
+
+
 @pytest.mark.parametrize("skipped", [["visual", "lm_head"], ["model.vis"]])
 def test_names_that_do_not_start_at_a_module_would_quantise_the_tower(skipped):
     assert should_convert_module("model.visual.blocks.0.attn.qkv", skipped)
-    assert not should_convert_module("model.visual.blocks.0.attn.qkv", UNQUANTISED_MODULES)
-    assert not should_convert_module("model.visual.merger.mlp.0", UNQUANTISED_MODULES)
-    assert not should_convert_module("score", UNQUANTISED_MODULES)
+    assert not should_convert_module("model.visual.blocks.0.attn.qkv", UNQUANTISED)
+    assert not should_convert_module("model.visual.merger.mlp.0", UNQUANTISED)
+    assert not should_convert_module("score", UNQUANTISED)

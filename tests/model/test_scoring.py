@@ -19,7 +19,8 @@ from proofreel.core.errors import ConfigError, ModelInputError
 from proofreel.core.pairs import Image, Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.media.frame_cache import FrameCache
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.engine.batching import BatchScorer
 from proofreel.models.engine.forward import margins

@@ -5,8 +5,8 @@ import torch
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
 
 from proofreel.core.errors import ConfigError
-from proofreel.models.backbones.base import vision_layout
-from proofreel.models.backbones.shapes import PUBLISHED, Parameters, lora_parameters, meta_model, published_config
+from proofreel.models.backbones.families import published, published_config, vision_layout
+from proofreel.models.backbones.shapes import Parameters, lora_parameters, meta_model
 
 # Parameters in the safetensors files, as the model pages of the hub show them.
 ON_THE_HUB = {
@@ -15,19 +15,19 @@ ON_THE_HUB = {
     "Qwen2.5-VL-72B-Instruct": 73_410_777_344,
     "Qwen2.5-7B-Instruct": 7_615_616_512,
 }
-WITH_VISION = [name for name in PUBLISHED if "-VL-" in name]
+WITH_VISION = [name for name in published() if "-VL-" in name]
 
 
 @pytest.fixture(scope="module")
 def networks():
-    return {name: meta_model(published_config(name)) for name in PUBLISHED}
+    return {name: meta_model(published_config(name)) for name in published()}
 
 
 def test_every_published_shape_is_counted_on_the_hub():
-    assert set(PUBLISHED) == set(ON_THE_HUB)
+    assert set(published()) == set(ON_THE_HUB)
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", published())
 def test_the_network_has_as_many_parameters_as_the_checkpoint(networks, name):
     assert sum(p.numel() for p in networks[name].parameters()) == ON_THE_HUB[name]
     assert {t.device.type for t in networks[name].state_dict().values()} == {"meta"}
@@ -43,7 +43,7 @@ def part(name):
     return "linears" if name.endswith("_proj.weight") else "rest"
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", published())
 def test_parameters_are_counted_from_the_configuration_part_by_part(networks, name):
     counted = dict.fromkeys(("embeddings", "lm_head", "linears", "rest", "vision"), 0)
     for key, parameter in networks[name].named_parameters():
@@ -52,7 +52,7 @@ def test_parameters_are_counted_from_the_configuration_part_by_part(networks, na
     assert Parameters(**counted).total == ON_THE_HUB[name]
 
 
-@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("name", published())
 def test_the_3b_ties_its_output_layer_to_its_embeddings_and_the_others_do_not(networks, name):
     model = networks[name]
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight

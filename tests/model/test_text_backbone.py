@@ -24,16 +24,10 @@ from proofreel.core.errors import DirectoryError, ModelInputError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset.shards import read_manifest, read_split, write_shards
-from proofreel.models.backbones.base import (
-    ARCHITECTURES,
-    UNQUANTISED_MODULES,
-    load_backbone,
-    load_processor,
-    read_config,
-    vision_layout,
-)
+from proofreel.models.backbones.families import BACKBONES, published_config, vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor, read_config
 from proofreel.models.backbones.lora import attach_lora, trainable_summary
-from proofreel.models.backbones.shapes import lora_parameters, meta_model, published_config
+from proofreel.models.backbones.shapes import lora_parameters, meta_model
 from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
 from proofreel.models.engine.forward import margins, verdict_logits
 from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, NextToken, NLIHead, margin
@@ -345,7 +339,7 @@ def test_an_architecture_that_is_not_supported_is_refused_by_name_with_those_tha
     told = rf"got model_type {kind!r}; supported are Qwen2\.5-VL \(qwen2_5_vl\), Qwen2\.5 text \(qwen2\)"
     with pytest.raises(DirectoryError, match=told):
         load(tmp_path)
-    assert set(ARCHITECTURES) == {"qwen2_5_vl", "qwen2"}
+    assert set(BACKBONES) == {"qwen2_5_vl", "qwen2"}
 
 
 def test_a_layout_is_made_of_supported_configurations_only(base):
@@ -521,7 +515,7 @@ def test_nf4_takes_every_linear_layer_of_the_7b_and_leaves_the_output_alone(text
     from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 
     network = meta_model(text_7b, head)
-    model = replace_with_bnb_linear(network, list(UNQUANTISED_MODULES), BitsAndBytesConfig(**NF4))
+    model = replace_with_bnb_linear(network, list(BACKBONES["qwen2"].unquantised), BitsAndBytesConfig(**NF4))
     assert {name for name, module in model.named_modules() if isinstance(module, Linear4bit)} == ALL_LINEARS
     assert type(network.get_submodule("score" if head else "lm_head")) is torch.nn.Linear
 

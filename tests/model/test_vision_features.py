@@ -23,7 +23,8 @@ from proofreel.core.prompt import Prompt
 from proofreel.core.storage import DamagedEntryError, EntryStore
 from proofreel.data_prep.media.frame_cache import FrameCache
 from proofreel.data_prep.media.frames import FrameSampling
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.families import vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.engine import vision_features
 from proofreel.models.engine.forward import margins
@@ -357,7 +358,7 @@ from proofreel.core import storage
 from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.core.pairs import VideoSegment
 from proofreel.models.engine import vision_features
-from proofreel.models.backbones.base import load_backbone, load_processor, vision_layout
+from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.inputs.encoder import Encoder
 from proofreel.core.prompt import Prompt
 from proofreel.models.engine.vision_features import VisionFeatures

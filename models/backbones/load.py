@@ -1,0 +1,275 @@
+"""A backbone from disk or hub: its configuration, processor and network, and a hash of the weights.
+
+A checkpoint's family is read from the `model_type` of its config.json (families.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoProcessor, AutoTokenizer
+
+from ...core import DirectoryError, sha256_of
+from ..engine import NLIHead, use_prefix_split, vision_tower
+from ..inputs import LabelWords
+from .base import Backbone
+from .families import backbone_for
+from .hub import download
+from .safety import check_safetensors, check_settings
+from .score_head import score_start
+
+# Said on every load, about other libraries' business: peft asks transformers by a deprecated name, and bitsandbytes
+# looks for an optional CPU kernel even where nothing is quantised.
+warnings.filterwarnings("ignore", message=r".*is_gradient_checkpointing.*deprecated", category=FutureWarning)
+logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
+
+_WANTED_FILES = ["*.safetensors", "*.json", "*.txt", "*.jinja"]
+
+# A folder with any of these is of a backbone with a vision tower.
+_PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+
+
+def read_config(path: str | Path) -> Any:
+    """The configuration of a checkpoint folder; no weights are read.
+
+    Raises:
+        DirectoryError: no config.json, an architecture that is not supported, or sliding windows, whose masks would
+            cut claims off from their evidence.
+    """
+    file = Path(path) / "config.json"
+    if not file.is_file():
+        raise DirectoryError(f"{path}: not a checkpoint, got no config.json; give the folder of a whole checkpoint")
+    try:
+        model_type = json.loads(file.read_text(encoding="utf-8"))["model_type"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DirectoryError(
+            f"{file}: does not name a model_type, got {error!r}; fetch the checkpoint again"
+        ) from error
+    config = backbone_for(model_type, path).config_class().from_pretrained(path)
+    if "sliding_attention" in (getattr(config.get_text_config(), "layer_types", None) or ()):
+        raise DirectoryError(
+            f"{path}: some layers attend within a sliding window, got use_sliding_window: true; "
+            "use a checkpoint without it (released ones have it off)"
+        )
+    return config
+
+
+def resolve_base(name_or_path: str | Path, revision: str | None = None) -> Path:
+    """The local folder of a checkpoint: the path itself, or the hub's snapshot of that id (downloaded if need be)."""
+    path = Path(name_or_path)
+    if path.is_dir():
+        return path
+    if path.is_absolute() or str(name_or_path).startswith("."):
+        raise DirectoryError(f"base model: no such folder, got {name_or_path}; check the path or give a hub id")
+    return download(str(name_or_path), revision, _WANTED_FILES, "base model")
+
+
+def load_processor(path: str | Path) -> Any:
+    """The processor of a checkpoint, or of a folder that one was saved to: tokenizer, template and what takes pixels.
+
+    Of a text checkpoint it is a `TextProcessor`, its tokenizer alone.
+
+    Raises:
+        DirectoryError: a file that asks for code or files from elsewhere, or a chat template that may not end.
+    """
+    check_settings(Path(path))
+    if any((Path(path) / name).is_file() for name in _PROCESSOR_FILES):
+        return AutoProcessor.from_pretrained(path)
+    return TextProcessor(AutoTokenizer.from_pretrained(path), path)
+
+
+class TextProcessor:
+    """A text checkpoint's tokenizer in the place of a processor: the same calls, and nothing that takes pixels.
+
+    Attributes:
+        tokenizer: the checkpoint's.
+    """
+
+    def __init__(self, tokenizer: Any, where: str | Path = "tokenizer") -> None:
+        """`where` is named in errors.
+
+        Raises:
+            DirectoryError: the tokenizer has no chat template.
+        """
+        if not tokenizer.chat_template:
+            raise DirectoryError(
+                f"{where}: the tokenizer has no chat template, got None; use a checkpoint that was tuned to chat"
+            )
+        self.tokenizer = tokenizer
+
+    def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
+        """Render messages whose content may be a list of parts, as processors of vision backbones take it.
+
+        Templates of text checkpoints join strings, and fail on a list or leave it out, so the parts are joined here.
+        """
+        return self.tokenizer.apply_chat_template([_joined(m) for m in messages], **options)
+
+    def save_pretrained(self, directory: str | Path) -> Any:
+        """Write the tokenizer's files with its chat template."""
+        return self.tokenizer.save_pretrained(directory)
+
+
+def _joined(message: dict[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    if isinstance(content, str):
+        return message
+    if media := [part["type"] for part in content if part["type"] != "text"]:
+        raise DirectoryError(f"chat template: a text backbone has no place for it, got a part of type {media[0]!r}")
+    return {**message, "content": "".join(part["text"] for part in content)}
+
+
+def load_backbone(
+    path: str | Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    quantization_config: Any = None,
+    attn_implementation: str = "sdpa",
+    device_map: Any = None,
+    head: NLIHead | None = None,
+    words: LabelWords | None = None,
+    head_may_be_new: bool = True,
+) -> Any:
+    """Load every weight of a checkpoint whose family is one of `BACKBONES`; a head may be new.
+
+    Args:
+        path: a local folder, from `resolve_base`.
+        dtype: of the weights.
+        quantization_config: a BitsAndBytesConfig, or None. `Backbone.unquantised` stays as it is.
+        attn_implementation: sdpa, which the language model then uses through `models/engine/packing.py`.
+        device_map: as in transformers.
+        head: replace the output layer by a `score` head of these labels (models/backbones/score_head.py).
+        words: verdict words a new head starts from (`score_start`); without them it starts at random, to be filled by
+            an adapter. A head that the checkpoint holds is loaded as it is.
+        head_may_be_new: False of a checkpoint that must hold the head itself.
+
+    Raises:
+        DirectoryError: an architecture that is not supported, weights missing from the checkpoint (they would be
+            random) or foreign to the architecture, a checkpoint's head of other labels, files that are no safetensors,
+            or settings that ask for code or files from elsewhere.
+    """
+    if attn_implementation != "sdpa":
+        raise DirectoryError(
+            f"attn_implementation: packed claims need a 4-D boolean mask, got {attn_implementation!r}; use sdpa "
+            "(eager adds a boolean mask, flash_attention_2 ignores it)"
+        )
+    config = read_config(path)  # of a known class: no more than data is read
+    backbone = backbone_for(config.model_type)
+    if quantization_config is not None:
+        quantization_config.llm_int8_skip_modules = list(backbone.unquantised)
+    _check_files(Path(path))
+    extra, may_lack = _head_options(path, config, backbone, head, words)
+    if may_lack and not head_may_be_new:
+        raise DirectoryError(
+            f"{path}: its head is missing and would be random, got {config.architectures} without a score layer; "
+            "export the verifier again"
+        )
+    try:
+        loaded: Any = backbone.network(scored=head is not None).from_pretrained(
+            path,
+            config=config,
+            dtype=dtype,
+            quantization_config=quantization_config,
+            attn_implementation=attn_implementation,
+            device_map=device_map,
+            use_safetensors=True,
+            output_loading_info=True,
+            **extra,
+        )
+    except (RuntimeError, SafetensorError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise DirectoryError(
+            f"{path}: its weights cannot be loaded, got {reason}; fetch the checkpoint again"
+        ) from error
+    model, info = loaded
+    info["missing_keys"] = set(info["missing_keys"]) - may_lack
+    wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
+    if wrong:
+        raise DirectoryError(f"{path}: weights do not fit {backbone.name}, got {wrong}; use an unmodified checkpoint")
+    keep_weights_unpacked(model)
+    use_prefix_split(model)
+    if (tower := vision_tower(model)) is not None:
+        run_without_graph_while_frozen(tower)
+    model.accepts_loss_kwargs = False  # the loss is not the network's: no Trainer may count label tokens for it
+    return model
+
+
+def _check_files(path: Path) -> None:
+    """Settings that are only data, and no adapter: transformers would load one that lies beside the weights."""
+    if (path / "adapter_config.json").exists():
+        raise DirectoryError(
+            f"{path}: an adapter lies beside the weights, got adapter_config.json; give the folder of the base alone"
+        )
+    check_settings(path)
+    for file in sorted(path.glob("*.safetensors")):
+        check_safetensors(file)
+
+
+def _head_options(
+    path: str | Path, config: Any, backbone: Backbone, head: NLIHead | None, words: LabelWords | None
+) -> tuple[dict[str, Any], set[str]]:
+    """What a head adds to the arguments of loading, and weights that may be absent; its labels go to `config`."""
+    if head is None:
+        return {}, set()
+    stored = config.architectures == [backbone.network(scored=True).__name__]
+    names = tuple(config.id2label[i] for i in sorted(config.id2label))
+    if stored and names != head.labels:
+        raise DirectoryError(f"{path}: its head has the labels {names}, got {head.labels}; load it with its own labels")
+    config.id2label = dict(enumerate(head.labels))
+    config.label2id = {label: i for i, label in enumerate(head.labels)}
+    if stored:
+        return {}, set()
+    return {"start_CH": None if words is None else score_start(path, head, words)}, {"score.weight"}
+
+
+def keep_weights_unpacked(model: torch.nn.Module) -> None:
+    """Let NF4 layers compute the same on every CPU, in training and in evaluation.
+
+    On CPUs with AVX512-BF16, bitsandbytes repacks a layer's weights at its first forward in evaluation. What then runs
+    rounds to bfloat16 and has no backward pass, also when training goes on: gradients stop there, or the step fails.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):  # bitsandbytes' Linear4bit
+            module.support_avx512bf16_for_cpu = False  # type: ignore[assignment]
+
+
+def run_without_graph_while_frozen(tower: torch.nn.Module) -> None:
+    """Let the vision tower run under no-grad whenever none of its weights trains.
+
+    Frozen weights alone do not see to that: gradient checkpointing makes the patch embedding's output require a
+    gradient, and the tower would keep a graph, and run once more in every backward pass, for nothing.
+    """
+
+    def enter(module: torch.nn.Module, _: Any) -> None:
+        module.grad_was_enabled = torch.is_grad_enabled()  # type: ignore[assignment]
+        trains = any(weight.requires_grad for weight in module.parameters())
+        torch.set_grad_enabled(bool(module.grad_was_enabled) and trains)
+
+    def leave(module: torch.nn.Module, _: Any, __: Any) -> None:
+        torch.set_grad_enabled(bool(module.grad_was_enabled))
+
+    tower.register_forward_pre_hook(enter)
+    tower.register_forward_hook(leave, always_call=True)
+
+
+def weights_sha256(path: str | Path) -> str:
+    """One hash over the names and bytes of every safetensors file in a checkpoint folder."""
+    files = sorted(Path(path).glob("*.safetensors"))
+    if not files:
+        raise DirectoryError(
+            f"{path}: no safetensors weights, got none; pickled checkpoints are not read, convert them"
+        )
+    total = hashlib.sha256()
+    for file in files:
+        total.update(file.name.encode())
+        total.update(sha256_of(file).encode())
+    return total.hexdigest()
