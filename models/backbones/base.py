@@ -28,7 +28,7 @@ from transformers import (
 )
 
 from ...core import DirectoryError, sha256_of
-from ..engine import NLIHead, use_prefix_split
+from ..engine import Head, use_prefix_split
 from ..inputs import TEXT_LAYOUT, LabelWords, VisionLayout
 from .hub import download
 from .safety import check_safetensors, check_settings
@@ -146,7 +146,7 @@ def load_backbone(
     quantization_config: Any = None,
     attn_implementation: str = "sdpa",
     device_map: Any = None,
-    head: NLIHead | None = None,
+    head: Head | None = None,
     words: LabelWords | None = None,
     head_may_be_new: bool = True,
 ) -> Any:
@@ -158,7 +158,7 @@ def load_backbone(
         quantization_config: a BitsAndBytesConfig, or None. The vision tower, lm_head and score stay unquantised.
         attn_implementation: sdpa, which the language model then uses through `models.attention`.
         device_map: as in transformers.
-        head: replace the output layer by a `score` head of these labels (models/backbones/score_head.py).
+        head: one that has a layer replaces the output layer by it (models/backbones/score_head.py).
         words: verdict words a new head starts from (`score_start`); without them it starts at random, to be filled by
             an adapter. A head that the checkpoint holds is loaded as it is.
         head_may_be_new: False of a checkpoint that must hold the head itself.
@@ -175,6 +175,7 @@ def load_backbone(
         )
     if quantization_config is not None:
         quantization_config.llm_int8_skip_modules = list(UNQUANTISED_MODULES)
+    head = head if head is not None and head.has_layer else None
     config = read_config(path)  # of a known class: no more than data is read
     _check_files(Path(path))
     architecture = architecture_of(config.model_type)
@@ -230,7 +231,7 @@ def _check_files(path: Path) -> None:
 
 
 def _head_options(
-    path: str | Path, config: Any, architecture: Architecture, head: NLIHead | None, words: LabelWords | None
+    path: str | Path, config: Any, architecture: Architecture, head: Head | None, words: LabelWords | None
 ) -> tuple[dict[str, Any], set[str]]:
     """What a head adds to the arguments of loading, and weights that may be absent; its labels go to `config`."""
     if head is None:

@@ -26,7 +26,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, Qwen2_5_VLConfig, Qw
 from transformers.modeling_utils import set_zero3_state
 
 from ...core import ConfigError
-from ..engine import NLIHead
+from ..engine import Head
 from .base import architecture_of
 
 # hidden, layers, heads, key heads, MLP, vocabulary, tied embeddings, MLP of the vision tower (None: text only).
@@ -88,13 +88,14 @@ def _vision(mlp: int, out: int) -> dict[str, Any]:
     }
 
 
-def meta_model(config: PreTrainedConfig, head: NLIHead | None = None) -> PreTrainedModel:
+def meta_model(config: PreTrainedConfig, head: Head | None = None) -> PreTrainedModel:
     """The network of a configuration on the meta device: every module and name of the real one, and no weights.
 
     Args:
         config: of a supported architecture.
-        head: put a `score` head of these labels in place of the output layer.
+        head: one that has a layer replaces the output layer by it.
     """
+    head = head if head is not None and head.has_layer else None
     if head is not None:
         config = copy.deepcopy(config)
         config.id2label = dict(enumerate(head.labels))
