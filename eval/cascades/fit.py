@@ -96,7 +96,9 @@ def score_stages(
     return predictions
 
 
-def read_stages(paths: Sequence[str | Path], stages: Sequence[CascadeStage], pairs: Sequence[Pair]) -> list[list[Prediction]]:
+def read_stages(
+    paths: Sequence[str | Path], stages: Sequence[CascadeStage], pairs: Sequence[Pair]
+) -> list[list[Prediction]]:
     """Each stage's predictions of the pairs, in their order, from a file that eval/predict.py or `score_stages` wrote.
 
     Raises:
