@@ -95,7 +95,7 @@ def _add_rows(parser: argparse.ArgumentParser, split: str) -> None:
 def _fit(args: argparse.Namespace) -> None:
     from proofreel.core import ConfigError
     from proofreel.eval.cascades import fit_cascade
-    from proofreel.models.cascades import Cascade, Stage, View
+    from proofreel.models.cascades import Cascade, CascadeStage, View
     from proofreel.models.verifier import Verifier
 
     views = [View.parse(text) for text in args.views or ["all"] * len(args.verifiers)]
@@ -108,7 +108,7 @@ def _fit(args: argparse.Namespace) -> None:
         raise ConfigError(f"--out: exists already, got {args.out}; choose another name or remove it")
     loaded = {path: Verifier.from_pretrained(path, **_options(args)) for path in dict.fromkeys(args.verifiers)}
     verifiers = [loaded[path] for path in args.verifiers]
-    stages = [Stage.of(*both) for both in zip(verifiers, views, strict=True)]
+    stages = [CascadeStage.of(*both) for both in zip(verifiers, views, strict=True)]
     predictions, costs, fitted_on = _rows(args, stages, "calibration")
     fitted = fit_cascade(
         predictions,

@@ -6,7 +6,7 @@ Public names load on first use, so that `import proofreel` and `proofreel --help
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
 
-from proofreel.core.lazy import on_first_use
+from proofreel.core import on_first_use
 
 if TYPE_CHECKING:
     from proofreel.core import Image, Pair, Passage, ProofreelError, Transcript, VideoSegment

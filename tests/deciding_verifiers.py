@@ -1,5 +1,6 @@
 """Verifiers with a decision made by hand, for the tests of asking: a calibration, two operating points and a band."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ from proofreel.models.backbones.families import vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.decision.calibration import Calibration
 from proofreel.models.decision.thresholds import AbstainBand, Decision, OperatingPoint
-from proofreel.models.engine.heads import NextToken
+from proofreel.models.directory.load import Parts
+from proofreel.models.engine.heads import Head, NextToken
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Encoder
-from proofreel.models.verifier.verifier import Verifier
+from proofreel.models.verifier.verifier import ScoringOptions, Verifier
 
 CALIBRATION = Calibration("platt", 30.0, -4.0, n=100, n_groups=20, positive_rate=0.5)
 
@@ -30,4 +32,10 @@ def maker(base: Path, sampling: Any, media: Path) -> Any:
     model = load_backbone(base).eval()
     encoder = Encoder(load_processor(base), vision_layout(model.config), Prompt(), sampling)
     readout = NextToken(LabelWords.of(Prompt(), encoder.tokenizer))
-    return lambda **options: Verifier(model, encoder, readout, 32, media_root=media, **options)
+    return lambda **options: verifier_of(model, encoder, readout, media_root=media, **options)
+
+
+def verifier_of(model: Any, encoder: Encoder, head: Head, **options: Any) -> Verifier:
+    """A verifier of a network; `options` are fields of `Parts` and of `ScoringOptions`."""
+    of_parts = {field.name: options.pop(field.name) for field in dataclasses.fields(Parts) if field.name in options}
+    return Verifier(Parts(model, encoder, head, **of_parts), ScoringOptions(**options))

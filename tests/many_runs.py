@@ -32,9 +32,9 @@ def one_run(words: list[str], nli: bool = False, remove: Sequence[str] = (), dis
     try:
         if distills:
             distill, of_run, training, model = parse_distill(words)
-            recipe.run(of_run, training, model, nli=distill.head == "nli", distill=distill)
+            recipe.run(of_run, training, model, head_kind=distill.head, distill=distill)
         else:
-            recipe.run(*parse(words), nli=nli)
+            recipe.run(*parse(words), head_kind="nli" if nli else "next_token")
     finally:
         recipe.load_model = load
 

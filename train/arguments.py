@@ -13,6 +13,7 @@ from trl import ModelConfig, TrlParser
 from ..core import ConfigError, Prompt
 from ..data_prep.media import FrameSampling
 from ..models.backbones import lora_parts
+from ..models.engine import HEADS
 from ..models.inputs import POSITION_RULES
 from .distillation_loss import Distillation
 
@@ -20,7 +21,7 @@ _PROMPT, _SAMPLING, _DISTILLATION = Prompt(), FrameSampling(), Distillation()
 LORA_PARTS = lora_parts()
 HEAD_INITS = ("verdict_words", "random")
 BAD_ROWS = ("stop", "skip")
-HEADS = ("next_token", "nli")
+LABEL_COUNTS = tuple(sorted({len(labels) for head in HEADS.values() for labels in head.label_sets}))
 
 
 @dataclass
@@ -194,7 +195,7 @@ def parse_distill(
     if not distill.teacher:
         raise ConfigError("teacher: is required, got nothing; add it to the config or pass --teacher")
     if distill.head not in HEADS:
-        raise ConfigError(f"head: must be one of {HEADS}, got {distill.head!r}; pick one")
+        raise ConfigError(f"head: must be one of {tuple(HEADS)}, got {distill.head!r}; pick one")
     return distill, arguments, training, model
 
 
@@ -209,13 +210,13 @@ def _parse(words: Sequence[str] | None, *kinds: Any) -> Any:
     for name in ("claims_per_row", "tokens_per_row", "tokens_per_batch", "max_tokens"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise ConfigError(f"{name}: must be at least 1, got {value}; correct it or leave it out")
-    for name, known in (("head_init", HEAD_INITS), ("bad_rows", BAD_ROWS), ("labels", (2, 3))):
+    for name, known in (("head_init", HEAD_INITS), ("bad_rows", BAD_ROWS), ("labels", LABEL_COUNTS)):
         if (value := getattr(arguments, name)) not in known:
             raise ConfigError(f"{name}: must be one of {known}, got {value!r}; pick one")
     # TrainingArguments keeps the word as a string, and the Trainer would look for a folder of that name.
-    words: dict[Any, Any] = {"true": True, "false": None}
+    spelled: dict[Any, Any] = {"true": True, "false": None}
     resume = training.resume_from_checkpoint
-    training.resume_from_checkpoint = words.get(str(resume).lower(), resume)
+    training.resume_from_checkpoint = spelled.get(str(resume).lower(), resume)
     # Rows are built by our own collator and labels are ours: the Trainer must not drop or guess anything.
     training.remove_unused_columns, training.label_names = False, ["labels"]
     return arguments, training, model, *more

@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse and run; the exit status is 1 if configuration or data are at fault."""
     from proofreel.train.recipe import run_training
 
-    return run_training(argv, nli=True)
+    return run_training(argv, head="nli")
 
 
 if __name__ == "__main__":

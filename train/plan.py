@@ -16,7 +16,7 @@ from trl import ModelConfig, get_peft_config
 from ..core import ConfigError, Image, Pair, VideoSegment, evidence_key
 from ..models.backbones import attach_lora, meta_model, trainable_summary
 from ..models.directory import check_places
-from ..models.engine import Head, NextToken, NLIHead, vision_tower
+from ..models.engine import Head, vision_tower
 from .arguments import VerdictArguments
 from .batching import TokenCounts, group_pairs, make_batches
 from .memory import estimate_run
@@ -46,7 +46,7 @@ def plan_of(
     trained = planned_counts(config, head, arguments, model_config)
     longest = max(r.prefix + r.claims for r in map(counts.row, groups))
     n_trained = sum(trained.values()) - trained["total"]
-    known = {"longest_row": longest, "n_trainable": n_trained, "head": isinstance(head, NLIHead)}
+    known = {"longest_row": longest, "n_trainable": n_trained, "head": head.has_layer}
     memory = estimate_run(config, arguments, training, model_config, **known)
     return "\n".join(
         [
@@ -71,11 +71,11 @@ def planned_counts(config: Any, head: Head, arguments: VerdictArguments, model_c
     elif arguments.train_vision:
         raise ConfigError("train_vision: a text backbone has no vision tower, got true; leave it out")
     counts = trainable_summary(model)
-    if isinstance(head, NLIHead) and counts["lm_head"] and model_config.use_peft:
+    if head.has_layer and counts["lm_head"] and model_config.use_peft:
         raise ConfigError(
             "lora_parts: a score head stands in place of lm_head and is trained whole, got lm_head; leave it out"
         )
-    if isinstance(head, NLIHead):  # it stands in place of the output layer
+    if head.has_layer:  # it stands in place of the output layer
         text = config.get_text_config()
         counts["score"] = len(head.labels) * text.hidden_size
         counts["total"] += counts["score"]
@@ -139,8 +139,4 @@ def visual_tokens(evidence: Sequence[Any], counts: TokenCounts) -> int:
 
 def _verdict(head: Head, counts: TokenCounts) -> str:
     after = repr(counts.encoder.chat.claim("...")[-32:])
-    if isinstance(head, NextToken):
-        words = (head.words.supported_id, head.words.refuted_id)
-        yes, no = (f"{counts.encoder.tokenizer.decode([i])!r} (id {i})" for i in words)
-        return f"next token, {yes} or {no}, after {after}"
-    return f"NLI head of {len(head.labels)} labels ({', '.join(head.labels)}), after {after}"
+    return f"{head.plan_line(lambda token: counts.encoder.tokenizer.decode([token]))}, after {after}"

@@ -45,7 +45,7 @@ from ..models.directory import (
     start_from,
     write_directory,
 )
-from ..models.engine import THREE_LABELS, TWO_LABELS, Head, NextToken, NLIHead, VisionFeatures, vision_tower
+from ..models.engine import HEADS, Head, VisionFeatures, head_name, make_head, vision_tower
 from ..models.inputs import Encoder, LabelWords
 from .arguments import DistillArguments, VerdictArguments, parse, parse_distill, torch_dtype
 from .batching import TokenCounts, make_batches
@@ -69,20 +69,20 @@ _WEIGHT_FILES = (
 MAX_PROBLEMS_SHOWN = 20
 
 
-def run_training(argv: Sequence[str] | None, *, nli: bool = False, distills: bool = False) -> int:
+def run_training(argv: Sequence[str] | None, *, head: str = "next_token", distills: bool = False) -> int:
     """What each training script is: parse `argv` and run; the exit status is 1 if configuration or data are at fault.
 
     Args:
         argv: words of the command line; None for those of this process.
-        nli: train an NLI head, in place of the next token.
+        head: of `HEADS`.
         distills: learn from a teacher too; the configuration says which head (train/distill.py).
     """
     try:
         if distills:
             distill, arguments, training, model = parse_distill(argv)
-            run(arguments, training, model, nli=distill.head == "nli", distill=distill)
+            run(arguments, training, model, head_kind=distill.head, distill=distill)
         else:
-            run(*parse(argv), nli=nli)
+            run(*parse(argv), head_kind=head)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -93,10 +93,10 @@ def run(
     arguments: VerdictArguments,
     training: TrainingArguments,
     model_config: ModelConfig,
-    nli: bool = False,
+    head_kind: str = "next_token",
     distill: DistillArguments | None = None,
 ) -> Path | None:
-    """Fine-tune a next-token verifier, or one with an NLI head, on labels or also on what a teacher said.
+    """Fine-tune a verifier with a head of `HEADS`, on labels or also on a teacher's margins.
 
     Returns:
         The draft verifier's directory, or None after `validate_only`.
@@ -111,7 +111,7 @@ def run(
     config = read_config(base)
     encoder = make_encoder(arguments, base, config)
     words = LabelWords.of(arguments.prompt(), encoder.tokenizer)
-    head = make_head(arguments, words, nli)
+    head = _head_of(arguments, words, head_kind)
     start = _start_of(arguments, training, model_config, base, head)
     counts = TokenCounts(encoder)
     validate(pairs, counts, training, distills=teacher is not None)
@@ -122,7 +122,7 @@ def run(
         return None
 
     sources = ({} if teacher is None else teacher.settings) | ({} if start is None else {"adapter_from_sha256": start})
-    checkpoint = start_run(arguments, training, model_config, nli, sources)
+    checkpoint = start_run(arguments, training, model_config, head_kind == "nli", sources)
     if teacher is not None and training.process_index == 0:
         teacher.write_list(Path(training.output_dir or ""))
     dtype = torch_dtype(model_config, config.dtype)
@@ -175,16 +175,15 @@ def make_encoder(arguments: VerdictArguments, base: Path, config: Any) -> Encode
     )
 
 
-def make_head(arguments: VerdictArguments, words: LabelWords, nli: bool) -> Head:
-    """What is trained to judge: the next token, or a head of two or three labels."""
-    if not nli:
-        if arguments.labels != len(TWO_LABELS):
-            raise ConfigError(
-                f"labels: a next-token verifier has two verdict words, got {arguments.labels} labels; "
-                "train an NLI head instead (train/nli.py)"
-            )
-        return NextToken(words)
-    return NLIHead(TWO_LABELS if arguments.labels == len(TWO_LABELS) else THREE_LABELS)
+def _head_of(arguments: VerdictArguments, words: LabelWords, name: str) -> Head:
+    """The head that a run trains, with as many labels as its arguments say."""
+    for labels in HEADS[name].label_sets:
+        if len(labels) == arguments.labels:
+            return make_head(name, words, labels)
+    raise ConfigError(
+        f"labels: a {name} head has {' or '.join(str(len(labels)) for labels in HEADS[name].label_sets)} labels, got "
+        f"{arguments.labels}; train an NLI head for three (train/nli.py)"
+    )
 
 
 def _start_of(
@@ -235,14 +234,13 @@ def load_model(
     peft_config = get_peft_config(model_config)
     if quantization is not None and peft_config is None:
         raise ConfigError("load_in_4bit: quantised weights cannot be trained, got use_peft: false; set use_peft: true")
-    score_head = head if isinstance(head, NLIHead) else None
     model = load_backbone(
         base,
         dtype=dtype,
         quantization_config=quantization,
         attn_implementation=model_config.attn_implementation or "sdpa",
-        head=score_head,
-        words=words if score_head is not None and arguments.head_init == "verdict_words" else None,
+        head=head,
+        words=words if arguments.head_init == "verdict_words" else None,
     )
     model.config.use_cache = False
     if peft_config is not None:
@@ -390,7 +388,7 @@ def _verifier_config(
         prompt=arguments.prompt(),
         supported_id=words.supported_id,
         refuted_id=words.refuted_id,
-        head="nli" if isinstance(head, NLIHead) else "next_token",
+        head=head_name(head),
         labels=head.labels,
         sampling=arguments.sampling(),
         position_rule=arguments.position_rule,  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...core import Evidence, Image, Pair, ProofreelError, VideoSegment, evidence_key
 from ...models.backbones import part_of
-from ...models.cascades import Stage
+from ...models.cascades import CascadeStage
 from ...models.verifier import Divider
 
 Unit = Literal["flops", "tokens", "visual_tokens"]
@@ -79,7 +79,7 @@ class Costs:
         return Spent(len(places), tokens, visual, flops)
 
 
-def costs_of(stage: Stage, pairs: Sequence[Pair]) -> Costs:
+def costs_of(stage: CascadeStage, pairs: Sequence[Pair]) -> Costs:
     """Count a stage's tokens for every pair; only headers of media are read."""
     reader, encoder = stage.verifier.reader, stage.verifier.encoder
     divider = None if stage.verifier.windowing is None else Divider(stage.verifier.windowing, reader)
@@ -103,7 +103,7 @@ def costs_of(stage: Stage, pairs: Sequence[Pair]) -> Costs:
     return Costs(table[:, 0], table[:, 1], table[:, 2], table[:, 3], n_language, n_vision)
 
 
-def _evidence_tokens(stage: Stage, evidence: tuple[Evidence, ...]) -> tuple[int, int]:
+def _evidence_tokens(stage: CascadeStage, evidence: tuple[Evidence, ...]) -> tuple[int, int]:
     """Tokens of a prefix, and those among them that stand for pixels."""
     encoder, root = stage.verifier.encoder, stage.verifier.media_root
     try:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core import CalibrationError, Pair, RowError
-from ...models.cascades import NOBODY, Band, Plan, Stage, View, reached
+from ...models.cascades import NOBODY, Band, CascadePlan, CascadeStage, View, reached
 from ...models.decision import IDENTITY, BandCriterion, Calibration, sigmoid
 from ..calibration import cross_fitted_logits, fit_calibration, fit_decision, grouped_folds
 from ..metrics import Floats, roc_auc
@@ -56,7 +56,7 @@ class Candidate:
 class Fitted:
     """A plan, the candidate it came from, and all others."""
 
-    plan: Plan
+    plan: CascadePlan
     chosen: Candidate
     candidates: tuple[Candidate, ...]
 
@@ -85,7 +85,7 @@ class _Trial:
 
 
 def score_stages(
-    stages: Sequence[Stage], pairs: Sequence[Pair], folder: str | Path, source: dict[str, Any] | None = None
+    stages: Sequence[CascadeStage], pairs: Sequence[Pair], folder: str | Path, source: dict[str, Any] | None = None
 ) -> list[list[Prediction]]:
     """What every stage says of every pair, each in a file of its own; goes on where an earlier call was stopped."""
     predictions = []
@@ -96,7 +96,9 @@ def score_stages(
     return predictions
 
 
-def read_stages(paths: Sequence[str | Path], stages: Sequence[Stage], pairs: Sequence[Pair]) -> list[list[Prediction]]:
+def read_stages(
+    paths: Sequence[str | Path], stages: Sequence[CascadeStage], pairs: Sequence[Pair]
+) -> list[list[Prediction]]:
     """Each stage's predictions of the pairs, in their order, from a file that eval/predict.py or `score_stages` wrote.
 
     Raises:
@@ -107,7 +109,7 @@ def read_stages(paths: Sequence[str | Path], stages: Sequence[Stage], pairs: Seq
     return [_read_stage(Path(path), stage, pairs) for path, stage in zip(paths, stages, strict=True)]
 
 
-def _read_stage(path: Path, stage: Stage, pairs: Sequence[Pair]) -> list[Prediction]:
+def _read_stage(path: Path, stage: CascadeStage, pairs: Sequence[Pair]) -> list[Prediction]:
     predictions, source = read_predictions(path)
     refuse_teacher_file(path, source)
     expected = {"verifier_fingerprint": stage.verifier.fingerprint, "view": _view(stage), "control": None}
@@ -125,7 +127,7 @@ def _read_stage(path: Path, stage: Stage, pairs: Sequence[Pair]) -> list[Predict
     return [by_id[pair.id] for pair in pairs]
 
 
-def _view(stage: Stage) -> dict[str, Any]:
+def _view(stage: CascadeStage) -> dict[str, Any]:
     return dataclasses.asdict(stage.view)
 
 
@@ -176,7 +178,7 @@ def fit_cascade(
         if not np.isnan(margin)
     ]
     decision = fit_decision(final, "none", objective, about, where, abstain=abstain)
-    return Fitted(Plan(trial.calibrations, trial.bands, decision), chosen, candidates)
+    return Fitted(CascadePlan(trial.calibrations, trial.bands, decision), chosen, candidates)
 
 
 def check_aligned(scored: Sequence[Sequence[Prediction]], costs: Sequence[Costs]) -> None:
@@ -253,7 +255,7 @@ def _fit(rows: _Rows, stage: int, asked: NDArray[np.bool_]) -> Calibration:
 
 
 def _shipped(calibration: Calibration, margins: Floats) -> Floats:
-    """Probabilities as `Plan` has them, to the last digit: who is asked must not depend on the route."""
+    """Probabilities as `CascadePlan` has them, to the last digit: who is asked must not depend on the route."""
     return sigmoid(calibration.logits(margins).astype(np.float32))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...models.cascades import NOBODY, Plan, reached
+from ...models.cascades import NOBODY, CascadePlan, reached
 from ..metrics import ece_event, roc_auc
 from ..scoring import Prediction, labels_of, margins_of
 from ..uncertainty import N_DRAWS, HeadlineRows, Interval, difference_intervals, headline_rows, matched
@@ -22,7 +22,7 @@ _DIFFERENCES = ("auc", "brier", "nll")
 _WAYS = ("together", "alone")  # whether claims about one evidence share its prefix
 
 
-def cascaded(plan: Plan, scored: Sequence[Sequence[Prediction]]) -> list[Prediction]:
+def cascaded(plan: CascadePlan, scored: Sequence[Sequence[Prediction]]) -> list[Prediction]:
     """The cascade's predictions, from what every stage said of the same rows in the same order."""
     settled = plan.settle([[p.margin for p in rows] for rows in scored], scored[-1])
     rows = []
@@ -36,7 +36,7 @@ def cascaded(plan: Plan, scored: Sequence[Sequence[Prediction]]) -> list[Predict
 
 
 def measure(
-    plan: Plan,
+    plan: CascadePlan,
     scored: Sequence[Sequence[Prediction]],
     costs: Sequence[Costs],
     stages: Sequence[str] | None = None,

@@ -26,6 +26,8 @@ from ...core import sha256_of
 from ...data_prep.dataset import read_manifest
 from ...models.decision import Decision, OperatingPoint, StoredInterval, read_decision
 from ...models.directory import VerifierConfig
+from ...models.engine import HEADS, make_head
+from ...models.inputs import LabelWords
 from ..metrics import definition
 from ..scoring import read_predictions
 
@@ -82,7 +84,11 @@ def front_matter(
         measured: what the headline stands on.
         license: an identifier the hub knows, or None.
     """
-    matter: dict[str, Any] = {"library_name": "proofreel", "pipeline_tag": pipeline_tag(config), "tags": _tags(config)}
+    matter: dict[str, Any] = {
+        "library_name": "proofreel",
+        "pipeline_tag": pipeline_tag(config),
+        "tags": tags_of(config),
+    }
     if license is not None:
         matter["license"] = license
     if is_hub_id(config):
@@ -143,10 +149,11 @@ def _metric(metric: Metric, row: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": metric.type, "value": float(row[metric.key]), "name": name, "args": args}
 
 
-def _tags(config: VerifierConfig) -> list[str]:
+def tags_of(config: VerifierConfig) -> list[str]:
+    """The hub's tags: what it is, how it is stored, its head, and the evidence that it was trained on."""
     tags = ["proofreel", "claim-verification", "calibrated"]
     tags += ["lora"] if config.weights == "adapter" else []
-    tags += ["nli"] if config.head == "nli" else []
+    tags += HEADS[config.head].tags
     return tags + list(config.modalities or ())
 
 
@@ -280,6 +287,12 @@ def _measured(predictions: Path, report: Mapping[str, Any], data: DataFacts) -> 
     return Measured(data.name if same else f"data set {digest[:12]}", "+".join(splits) or None, digest)
 
 
+def head_line(config: VerifierConfig) -> str:
+    """The sentence on what the verdict is read from."""
+    head = make_head(config.head, LabelWords(config.supported_id, config.refuted_id), config.labels)
+    return head.card_line((config.prompt.supported_word, config.prompt.refuted_word))
+
+
 def _opening(config: VerifierConfig, folder: Path) -> dict[str, Any]:
     kinds = [_KINDS[k] for k in config.modalities or ()]
     listed = " and ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
@@ -291,14 +304,11 @@ def _opening(config: VerifierConfig, folder: Path) -> dict[str, Any]:
         "passage": ("Passage", 'Passage("... what is written ...")'),
     }[shown]
     golden = json.loads((folder / "golden" / "golden.json").read_text(encoding="utf-8"))
-    words = f"{config.prompt.supported_word!r} and {config.prompt.refuted_word!r}"
     return {
         "kinds": listed or "evidence of kinds that were not recorded",
         "adapter": config.weights == "adapter",
         "base": f"`{config.base.path}`" if is_hub_id(config) else "a local checkpoint",
-        "head": f"Its verdict is the next token, read from the logits of {words}."
-        if config.head == "next_token"
-        else f"Its verdict is read from a head with the labels {', '.join(config.labels)}.",
+        "head": head_line(config),
         "example": {
             "imports": f"Verifier, {wanted[0]}",
             "load": 'verifier = Verifier.from_pretrained("<this directory>")',

@@ -19,7 +19,7 @@ from examples.kitchen.make import main as make
 from proofreel.data_prep.build import main as build
 from proofreel.data_prep.dataset import read_split
 from proofreel.eval.cascades import costs_of, fit_cascade, markdown, measure, score_stages, write_cascade_report
-from proofreel.models.cascades import Cascade, Stage, View, shares
+from proofreel.models.cascades import Cascade, CascadeStage, View, shares
 from proofreel.models.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     data = _data(args.out, args.clips)
     verifier = Verifier.from_pretrained(args.verifier, prefix_cache_gib=0.0)
     views = [View(max_frames=args.frames), View()]
-    stages = [Stage.of(verifier, view) for view in views]
+    stages = [CascadeStage.of(verifier, view) for view in views]
     names = [f"at most {args.frames} frames", "all frames"]
 
     pairs = read_split(data, "calibration")

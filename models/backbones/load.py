@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from transformers import AutoProcessor, AutoTokenizer
 
 from ...core import DirectoryError, sha256_of
-from ..engine import NLIHead, use_prefix_split, vision_tower
+from ..engine import Head, use_prefix_split, vision_tower
 from ..inputs import LabelWords
 from .base import Backbone
 from .families import backbone_for
@@ -133,7 +133,7 @@ def load_backbone(
     quantization_config: Any = None,
     attn_implementation: str = "sdpa",
     device_map: Any = None,
-    head: NLIHead | None = None,
+    head: Head | None = None,
     words: LabelWords | None = None,
     head_may_be_new: bool = True,
 ) -> Any:
@@ -145,7 +145,7 @@ def load_backbone(
         quantization_config: a BitsAndBytesConfig, or None. `Backbone.unquantised` stays as it is.
         attn_implementation: sdpa, which the language model then uses through `models/engine/packing.py`.
         device_map: as in transformers.
-        head: replace the output layer by a `score` head of these labels (models/backbones/score_head.py).
+        head: one that has a layer replaces the output layer by it (models/backbones/score_head.py).
         words: verdict words a new head starts from (`score_start`); without them it starts at random, to be filled by
             an adapter. A head that the checkpoint holds is loaded as it is.
         head_may_be_new: False of a checkpoint that must hold the head itself.
@@ -160,6 +160,7 @@ def load_backbone(
             f"attn_implementation: packed claims need a 4-D boolean mask, got {attn_implementation!r}; use sdpa "
             "(eager adds a boolean mask, flash_attention_2 ignores it)"
         )
+    head = head if head is not None and head.has_layer else None
     config = read_config(path)  # of a known class: no more than data is read
     backbone = backbone_for(config.model_type)
     if quantization_config is not None:
@@ -215,7 +216,7 @@ def _check_files(path: Path) -> None:
 
 
 def _head_options(
-    path: str | Path, config: Any, backbone: Backbone, head: NLIHead | None, words: LabelWords | None
+    path: str | Path, config: Any, backbone: Backbone, head: Head | None, words: LabelWords | None
 ) -> tuple[dict[str, Any], set[str]]:
     """What a head adds to the arguments of loading, and weights that may be absent; its labels go to `config`."""
     if head is None:

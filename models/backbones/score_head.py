@@ -21,11 +21,8 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.modeling_utils import slice_logits_to_keep
 
 from ...core import DirectoryError
-from ..engine import TWO_LABELS, NLIHead
+from ..engine import TWO_LABELS, Head
 from ..inputs import LabelWords
-
-# How far refuted starts beyond the word "no", and not_enough short of it, in units of (no - yes).
-LABEL_SPLIT = 0.01
 
 # The output layer's weights in a checkpoint; where it is tied to the embeddings, only these are stored.
 _OUTPUT_LAYERS = ("lm_head.weight", "model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
@@ -97,20 +94,14 @@ def _started(network: Any, module: torch.nn.Module) -> bool:
     return True
 
 
-def score_start(path: str | Path, head: NLIHead, words: LabelWords) -> torch.Tensor:
-    """(C, H) float32 weights a head starts from: the verdict words' rows of the checkpoint's output layer.
-
-    A head of two labels then begins as the next-token verifier, margin for margin. Of three labels, refuted starts a
-    little beyond "no" and not_enough a little short of it (`LABEL_SPLIT`), and margins begin log 2 lower.
+def score_start(path: str | Path, head: Head, words: LabelWords) -> torch.Tensor:
+    """(C, H) float32 weights a head starts from (`Head.start`), given the verdict words' rows of the output layer.
 
     Raises:
         DirectoryError: the checkpoint has neither an output layer nor embeddings.
     """
     yes_H, no_H = (_output_row(Path(path), i) for i in (words.supported_id, words.refuted_id))
-    if head.labels == TWO_LABELS:
-        return torch.stack([yes_H, no_H])
-    beyond_H = LABEL_SPLIT * (no_H - yes_H)
-    return torch.stack([yes_H, no_H + beyond_H, no_H - beyond_H])
+    return head.start(yes_H, no_H)
 
 
 def _output_row(path: Path, token_id: int) -> torch.Tensor:

@@ -23,17 +23,18 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_utils import set_zero3_state
 
-from ..engine import NLIHead
+from ..engine import Head
 from .families import backbone_for
 
 
-def meta_model(config: PreTrainedConfig, head: NLIHead | None = None) -> PreTrainedModel:
+def meta_model(config: PreTrainedConfig, head: Head | None = None) -> PreTrainedModel:
     """The network of a configuration on the meta device: every module and name of the real one, and no weights.
 
     Args:
         config: of a supported backbone.
-        head: put a `score` head of these labels in place of the output layer.
+        head: one that has a layer replaces the output layer by it.
     """
+    head = head if head is not None and head.has_layer else None
     if head is not None:
         config = copy.deepcopy(config)
         config.id2label = dict(enumerate(head.labels))

@@ -2,19 +2,19 @@
 
 from typing import TYPE_CHECKING
 
-from ...core.lazy import on_first_use
+from ...core import on_first_use
 
 if TYPE_CHECKING:
-    from .cascade import Cascade, Stage, shares
+    from .cascade import Cascade, CascadeStage, shares
     from .directory import is_cascade, read_cascade, stage_folder
-    from .plan import NOBODY, Band, Plan, View, reached
+    from .plan import NOBODY, Band, CascadePlan, View, reached
 
 __all__ = [
     "NOBODY",
     "Band",
     "Cascade",
-    "Plan",
-    "Stage",
+    "CascadePlan",
+    "CascadeStage",
     "View",
     "is_cascade",
     "reached",

@@ -5,9 +5,8 @@
     c = Cascade.from_pretrained("cascade-dir")
     c.score(["Ingredient is carrot."], VideoSegment("clip.mp4", 0.0, 2.0))
 
-Asked like a `Verifier`; each verdict says who gave it. What makes the whole calibrated is in `plan.py`.
-
-A stage of a cascade: a verifier and what it is shown of the evidence.
+It has the methods of a `Verifier`; each verdict says which stage gave it. A stage is a verifier and what it is shown of
+the evidence. What makes the whole calibrated is in `plan.py`.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ from ..decision import (
 from ..engine import PrefixCache, Progress
 from ..verifier import Verifier
 from .directory import open_cascade, write_cascade
-from .plan import NOBODY, Band, Plan, View
+from .plan import NOBODY, Band, CascadePlan, View
 
 
 @dataclass(frozen=True)
-class Stage:
+class CascadeStage:
     """A verifier and what it is shown. `verifier` looks at no more frames than `view` says."""
 
     verifier: Verifier
     view: View
 
     @classmethod
-    def of(cls, verifier: Verifier, view: View | None = None) -> Stage:
+    def of(cls, verifier: Verifier, view: View | None = None) -> CascadeStage:
         """The stage of a verifier as it was loaded."""
         view = view or View()
         return cls(verifier if view.max_frames is None else fewer_frames(verifier, view.max_frames), view)
@@ -122,7 +121,7 @@ class Cascade:
         bands: Sequence[Band | AbstainBand | tuple[float, float]] | None = None,
         *,
         views: Sequence[View] | None = None,
-        plan: Plan | None = None,
+        plan: CascadePlan | None = None,
     ) -> None:
         """Stages are the verifiers in order; the same one may occur twice, under different views.
 
@@ -148,7 +147,7 @@ class Cascade:
         if plan is not None and bands is not None:
             raise ConfigError(f"cascade: a plan holds its bands, got {bands} besides; give one of them")
         self.plan = plan or _own_plan(verifiers, bands)
-        self.stages = tuple(Stage.of(*both) for both in zip(verifiers, views, strict=True))
+        self.stages = tuple(CascadeStage.of(*both) for both in zip(verifiers, views, strict=True))
         own = [] if plan else ["not calibrated as a whole: each stage keeps the calibration it was published with"]
         stages = [f"stage {i}: {note}" for i, verifier in enumerate(verifiers) for note in verifier.notes]
         self.notes = prior_notes((*own, *stages), self.plan.decision.calibration)
@@ -319,7 +318,7 @@ def shares(verdicts: Sequence[CascadeVerdict], n_stages: int) -> list[dict[str, 
     return [{"asked": asked[s], "answered": answered[s], "failed": failures[s]} for s in range(n_stages)]
 
 
-def _own_plan(verifiers: Sequence[Verifier], bands: Sequence[Any] | None) -> Plan:
+def _own_plan(verifiers: Sequence[Verifier], bands: Sequence[Any] | None) -> CascadePlan:
     """Every verifier's own calibration, and the last one's thresholds."""
     decisions = [v.decision for v in verifiers if v.decision is not None]
     if len(decisions) < len(verifiers):
@@ -337,7 +336,7 @@ def _own_plan(verifiers: Sequence[Verifier], bands: Sequence[Any] | None) -> Pla
     about = {"n": 0, "n_groups": 0, "positive_rate": final.calibration.positive_rate}
     identity = calibration_of(Uncalibrated(), **about)
     calibrations = tuple(d.calibration for d in decisions)
-    return Plan(calibrations, tuple(map(Band.of, own)), dataclasses.replace(final, calibration=identity))
+    return CascadePlan(calibrations, tuple(map(Band.of, own)), dataclasses.replace(final, calibration=identity))
 
 
 def _to_nobody(_: int) -> None:

@@ -31,7 +31,7 @@ from ..directory import (
     relative_base,
     write_directory,
 )
-from .plan import Plan, View
+from .plan import CascadePlan, View
 
 SCHEMA_VERSION = "1.0"
 FOLDER, FILE, STAGES = "cascade", "cascade.json", "stages"
@@ -75,7 +75,7 @@ def write_cascade(
     directory: str | Path,
     verifiers: Sequence[Any],
     views: Sequence[View],
-    plan: Plan,
+    plan: CascadePlan,
     sources: Sequence[str | Path],
     inside: bool,
     report: str | Path | None = None,
@@ -104,7 +104,7 @@ def write_cascade(
 
 def open_cascade(
     path_or_hub_id: str | Path, revision: str | None, load: Callable[..., Any], options: dict[str, Any]
-) -> tuple[list[Any], list[View], Plan]:
+) -> tuple[list[Any], list[View], CascadePlan]:
     """Verifiers, views and plan of a checked cascade directory.
 
     Args:
@@ -127,7 +127,7 @@ def open_cascade(
     return [loaded[e.fingerprint] for e in config.stages], [e.view for e in config.stages], plan
 
 
-def read_cascade(directory: str | Path) -> tuple[CascadeConfig, Plan]:
+def read_cascade(directory: str | Path) -> tuple[CascadeConfig, CascadePlan]:
     """Check the files of a cascade, apart from its stages, and read them; errors as for `open_cascade`."""
     directory = Path(directory)
     if not is_cascade(directory):
@@ -152,7 +152,7 @@ def read_cascade(directory: str | Path) -> tuple[CascadeConfig, Plan]:
         if not _LEADS.fullmatch(name) or ".." in name.lstrip("./").split("/"):
             raise DirectoryError(f"{folder / FILE}: not a relative folder or hub id, got {name!r}; write it again")
     values = {"bands": config.bands, "calibrations": config.calibrations}
-    return config, Plan.from_dict(values, read_decision(folder), str(folder / FILE))
+    return config, CascadePlan.from_dict(values, read_decision(folder), str(folder / FILE))
 
 
 def stage_folder(directory: Path, entry: StageEntry) -> Path:
@@ -199,7 +199,7 @@ def _base(folder: Path, directory: Path) -> str | None:
     return relative_base(recorded, directory, folder) if (folder / recorded).is_dir() else None
 
 
-def _fill(new: Path, config: CascadeConfig, plan: Plan, report: str | Path | None) -> None:
+def _fill(new: Path, config: CascadeConfig, plan: CascadePlan, report: str | Path | None) -> None:
     text = json.dumps(dataclasses.asdict(config), indent=2, sort_keys=True, allow_nan=False) + "\n"
     (new / FILE).write_text(text, encoding="utf-8")
     write_decision(new, plan.decision)

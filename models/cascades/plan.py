@@ -118,7 +118,7 @@ class Settled(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class CascadePlan:
     """All numbers of a cascade.
 
     Attributes:
@@ -183,7 +183,7 @@ class Plan:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], decision: Decision, where: str) -> Plan:
+    def from_dict(cls, values: Mapping[str, Any], decision: Decision, where: str) -> CascadePlan:
         """The plan that `to_dict` wrote, bit for bit; `CalibrationError` on unknown or missing keys."""
         check_keys(values, {"bands", "calibrations"}, {"bands", "calibrations"}, where)
         for name in ("bands", "calibrations"):

@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from ...core import ConfigError, DirectoryError
 from ..backbones import vision_config
-from ..engine import Head, NLIHead
+from ..engine import Head, head_name
 from .format import CONFIG, VerifierConfig, fingerprint, read_directory, relative_base, requirements_of, write_directory
 from .load import Dtype, load_weights
 
@@ -49,7 +49,7 @@ def check_start(directory: str | Path, base_sha256: str, ours: Any, head: Head) 
             f"adapter_from: {directory} stands on other weights than model_name_or_path, got base "
             f"{config.base.weights_sha256[:12]} and {base_sha256[:12]}; train on its base"
         )
-    there, here = (config.head, config.labels), ("nli" if isinstance(head, NLIHead) else "next_token", head.labels)
+    there, here = (config.head, config.labels), (head_name(head), head.labels)
     if there != here:
         raise ConfigError(
             f"adapter_from: {directory} has another head, {there[0]} of {list(there[1])}, got {here[0]} of "

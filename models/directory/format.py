@@ -32,6 +32,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from ...core import ConfigError, DirectoryError, Label, Prompt, from_mapping, sha256_of
 from ...data_prep.media import FrameSampling
 from ..backbones import check_safetensors, check_settings, download, is_plain_name, read_json
+from ..engine import HEADS
 from ..inputs import PositionRule, Windowing
 
 SCHEMA_VERSION = "1.1"
@@ -74,7 +75,7 @@ class VerifierConfig:
     refuted_id: int
     sampling: FrameSampling
     position_rule: PositionRule = "published"
-    head: Literal["next_token", "nli"] = "next_token"
+    head: str = "next_token"  # one of `HEADS`
     labels: tuple[Label, ...] = ("supported", "refuted")
     max_tokens: int = 8192
     claims_per_row: int = 32
@@ -180,8 +181,11 @@ def _check_config(path: Path, config: VerifierConfig) -> None:
     for name in ("max_tokens", "claims_per_row"):
         if (value := getattr(config, name)) < 1:
             raise DirectoryError(f"{path}: {name} must be at least 1, got {value}; fetch the directory again")
-    known = (("supported", "refuted"), ("supported", "refuted", "not_enough"))
-    if config.labels not in known[: 1 if config.head == "next_token" else 2]:
+    if config.head not in HEADS:
+        raise DirectoryError(
+            f"{path}: head must be one of {list(HEADS)}, got {config.head!r}; install the release that wrote it"
+        )
+    if config.labels not in HEADS[config.head].label_sets:
         raise DirectoryError(
             f"{path}: labels that no {config.head} verifier has, got {list(config.labels)}; fetch the directory again"
         )

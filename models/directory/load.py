@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -13,9 +14,10 @@ from safetensors import safe_open
 
 from ...core import ConfigError, DirectoryError, ModelInputError
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
-from ..engine import Head, NextToken, NLIHead
-from ..inputs import Encoder, LabelWords
-from .format import VerifierConfig, check_requirements, find_verifier, read_directory
+from ..decision import CALIBRATION_FILE, Decision, read_decision
+from ..engine import Head, make_head
+from ..inputs import Encoder, LabelWords, Windowing
+from .format import EvidenceKind, VerifierConfig, check_requirements, find_verifier, fingerprint, read_directory
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Quantization = Literal["nf4", False] | None
@@ -38,22 +40,28 @@ _QUANTIZATION: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Parts:
-    """A verifier directory, loaded.
+    """What a verifier is made of: a verifier directory, loaded.
 
     Attributes:
-        directory: where its files lie; of a hub id, the snapshot.
-        config: as it runs.
         model: on its device.
         encoder, head: as the directory describes them.
+        claims_per_row: most claims of one forward pass.
+        decision: calibration and thresholds; None of an uncalibrated verifier.
+        fingerprint: of the directory.
+        modalities: kinds of evidence it was trained on; None: not recorded.
+        windowing: how long videos are judged; None: whole.
         notes: what differs from the verifier that was calibrated, a sentence each.
     """
 
-    directory: Path
-    config: VerifierConfig
     model: Any
     encoder: Encoder
     head: Head
-    notes: tuple[str, ...]
+    claims_per_row: int = 32
+    decision: Decision | None = None
+    fingerprint: str = ""
+    modalities: Sequence[EvidenceKind] | None = None
+    windowing: Windowing | None = None
+    notes: Sequence[str] = ()
 
 
 def load_parts(
@@ -73,6 +81,7 @@ def load_parts(
     Raises:
         ConfigError: a dtype or quantization of another name.
         DirectoryError: what is wrong, in one sentence.
+        CalibrationError: calibration or thresholds that cannot be read.
     """
     directory = find_verifier(path_or_hub_id, revision)
     recorded = read_directory(directory)
@@ -92,7 +101,18 @@ def load_parts(
             f"{directory}: label words tokenise to {words}, recorded were {config.supported_id} and "
             f"{config.refuted_id}; the tokenizer is not the one this verifier was trained with"
         )
-    return Parts(directory, config, model, encoder, head_of(config), notes)
+    calibrated = adapter and (directory / CALIBRATION_FILE).is_file()
+    return Parts(
+        model,
+        encoder,
+        head_of(config),
+        config.claims_per_row,
+        read_decision(directory) if calibrated else None,
+        fingerprint(directory),
+        config.modalities,
+        config.windowing,
+        notes,
+    )
 
 
 def run_as(
@@ -149,10 +169,9 @@ def load_weights(
         DirectoryError: another base, or weights that are missing, misshapen or foreign: none is ever left at random.
     """
     dtype, head = getattr(torch, config.dtype), head_of(config)
-    score_head = head if isinstance(head, NLIHead) else None
     quantised = _quantization(directory, config)
     # Quantised weights cannot be moved later on.
-    options: dict[str, Any] = {"dtype": dtype, "quantization_config": quantised, "head": score_head}
+    options: dict[str, Any] = {"dtype": dtype, "quantization_config": quantised, "head": head}
     options["device_map"] = {"": str(device)} if quantised is not None and device is not None else None
     if config.weights == "full":
         if not adapter:
@@ -167,7 +186,7 @@ def load_weights(
     base_path = find_base(directory, config, base)
     # With an adapter the head's weights are in its file: what stands in their place until then does not matter.
     words = None if adapter else LabelWords(config.supported_id, config.refuted_id)
-    model = load_backbone(base_path, words=words if score_head else None, **options)
+    model = load_backbone(base_path, words=words, **options)
     if not adapter:
         return _placed(model, quantised, device)
     folder = directory / "adapter"
@@ -184,10 +203,8 @@ def load_weights(
 
 
 def head_of(config: VerifierConfig) -> Head:
-    """How a verifier's logits are read: two words of the vocabulary, or a head of its labels."""
-    if config.head == "nli":
-        return NLIHead(config.labels)
-    return NextToken(LabelWords(config.supported_id, config.refuted_id))
+    """How a verifier's logits are read."""
+    return make_head(config.head, LabelWords(config.supported_id, config.refuted_id), config.labels)
 
 
 def find_base(directory: Path, config: VerifierConfig, base: str | Path | None = None) -> Path:

@@ -2,12 +2,23 @@
 
 from typing import TYPE_CHECKING
 
-from ...core.lazy import on_first_use
+from ...core import on_first_use
 
 if TYPE_CHECKING:
     from .batching import Answer, BatchScorer, Progress, read_ahead
     from .forward import VISION_KEYS, margins, packed_logits, verdict_logits
-    from .heads import THREE_LABELS, TWO_LABELS, Head, NextToken, NLIHead, margin
+    from .heads import (
+        HEADS,
+        THREE_LABELS,
+        TWO_LABELS,
+        Head,
+        NextToken,
+        NLIHead,
+        head_name,
+        head_table,
+        make_head,
+        margin,
+    )
     from .packing import IGNORED, PackedRow, collate, pack, to_device, use_prefix_split
     from .prefix_cache import PrefixCache
     from .scorer import PrefixScorer, Segment
@@ -15,6 +26,7 @@ if TYPE_CHECKING:
     from .vision_features import VisionFeatures, backbone_of, vision_tower
 
 __all__ = [
+    "HEADS",
     "IGNORED",
     "THREE_LABELS",
     "TWO_LABELS",
@@ -33,6 +45,9 @@ __all__ = [
     "VisionFeatures",
     "backbone_of",
     "collate",
+    "head_name",
+    "head_table",
+    "make_head",
     "margin",
     "margins",
     "pack",

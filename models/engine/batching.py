@@ -1,12 +1,11 @@
-"""The road of one call from pairs to margins: read ahead, batched, and taken in smaller steps where memory runs out.
+"""From pairs to margins: segments are read ahead in threads, batched by length, and split where memory runs out.
+
+Reading ahead and batching are deterministic: the same items in the same order give the same batches, whatever the speed
+of the threads.
 
 Out of memory, a batch of segments is halved, then the chunk of claims about one segment, then, only if asked, the
 number of frames of its videos. Kept prefixes and unused memory are given back in between. Halving changes no margin
-beyond the tolerance (tests/model/test_out_of_memory.py); fewer frames are another question, and every answer says so.
-
-The order of work when many segments are scored: read ahead in threads, and batch segments of similar length.
-
-Both are deterministic: the same items in the same order give the same batches, whatever the speed of the threads.
+beyond the tolerance (tests/model/test_out_of_memory.py); fewer frames are other evidence, and every answer says so.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tqdm import tqdm
 from ...core import Evidence, Pair, ProofreelError, VideoSegment
 from ..decision import Judge, Verdict, failed
 from .scorer import PrefixScorer, Segment, free_memory, is_out_of_memory
-from .segments import Group, Reading, SegmentReader
+from .segments import Group, ReadGroup, SegmentReader
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -160,7 +159,7 @@ class BatchScorer:
                     progress(len(found))
         return verdicts
 
-    def answer(self, batch: Sequence[Reading]) -> Iterator[tuple[int, Answer]]:
+    def answer(self, batch: Sequence[ReadGroup]) -> Iterator[tuple[int, Answer]]:
         """(place, answer) of every pair of a batch. What the network is not given fails its own segment only."""
         for reading in batch:
             yield from ((place, Answer(error=reason)) for place, reason in reading.failed.items())
@@ -169,7 +168,7 @@ class BatchScorer:
             if reading.out_of_memory:
                 yield from self._read_again(reading)
 
-    def _readings(self, groups: deque[Group]) -> Generator[Reading]:
+    def _readings(self, groups: deque[Group]) -> Generator[ReadGroup]:
         """Each group read, in order: those of a call with several in threads, ahead of the network."""
         several = len(groups) > 1
         given = (groups.popleft() for _ in range(len(groups)))  # not held on to: a group holds its prefix
@@ -179,7 +178,7 @@ class BatchScorer:
         with closing(read_ahead(self.reader.read, given)) as readings:
             yield from readings
 
-    def _together(self, readings: Sequence[Reading]) -> Iterator[tuple[int, Answer]]:
+    def _together(self, readings: Sequence[ReadGroup]) -> Iterator[tuple[int, Answer]]:
         """Readings with a segment, in one forward if memory allows."""
         parts = deque([readings] if readings else [])
         note = None
@@ -199,7 +198,7 @@ class BatchScorer:
                 for reading, margins_K in zip(part, found, strict=True):
                     yield from _answers(reading, margins_K, note)
 
-    def _alone(self, reading: Reading, note: str | None = None) -> Iterator[tuple[int, Answer]]:
+    def _alone(self, reading: ReadGroup, note: str | None = None) -> Iterator[tuple[int, Answer]]:
         """One segment: all its claims, then in smaller chunks, then on fewer frames."""
         assert reading.segment is not None
         per_chunk = min(self.scorer.claims_per_chunk, len(reading.segment.claims))
@@ -212,7 +211,7 @@ class BatchScorer:
         else:
             yield from self._on_fewer_frames(reading, reading.asked)
 
-    def _read_again(self, reading: Reading) -> Iterator[tuple[int, Answer]]:
+    def _read_again(self, reading: ReadGroup) -> Iterator[tuple[int, Answer]]:
         """Memory ran out while a thread encoded this evidence: now nothing else is in it."""
         assert reading.group is not None
         free_memory(self.scorer.prefixes)
@@ -223,7 +222,7 @@ class BatchScorer:
         elif again.out_of_memory:
             yield from self._on_fewer_frames(again, again.out_of_memory)
 
-    def _on_fewer_frames(self, reading: Reading, places: tuple[int, ...]) -> Iterator[tuple[int, Answer]]:
+    def _on_fewer_frames(self, reading: ReadGroup, places: tuple[int, ...]) -> Iterator[tuple[int, Answer]]:
         """Half the frames, again and again, if that was asked for; else the reason why there is no answer."""
         assert reading.group is not None
         before = self._frames(reading)
@@ -261,7 +260,7 @@ class BatchScorer:
         free_memory(self.scorer.prefixes)
         return None
 
-    def _frames(self, reading: Reading) -> int:
+    def _frames(self, reading: ReadGroup) -> int:
         """Most frames of a video of this reading; 0 without one."""
         evidence: tuple[Evidence, ...] = reading.group.pairs[0].evidence if reading.group else ()
         if not any(isinstance(e, VideoSegment) for e in evidence):
@@ -271,11 +270,11 @@ class BatchScorer:
         return most if grids_N3 is None else min(most, FRAMES_STEP * int(grids_N3[:, 0].max()))
 
 
-def _answers(reading: Reading, margins_K: np.ndarray, note: str | None) -> Iterator[tuple[int, Answer]]:
+def _answers(reading: ReadGroup, margins_K: np.ndarray, note: str | None) -> Iterator[tuple[int, Answer]]:
     yield from ((p, Answer(float(m), note=note)) for p, m in zip(reading.asked, margins_K, strict=True))
 
 
-def _failures(reading: Reading, places: Sequence[int]) -> Iterator[tuple[int, Answer]]:
+def _failures(reading: ReadGroup, places: Sequence[int]) -> Iterator[tuple[int, Answer]]:
     yield from ((place, Answer(error=reading.failed[place])) for place in places if place in reading.failed)
 
 
@@ -290,12 +289,12 @@ def _tokens(segments: Sequence[Segment], per_chunk: int) -> int:
     return len(segments) * (max(len(s.evidence.ids_P) for s in segments) + claims)
 
 
-def _lengths(reading: Reading) -> tuple[int, int] | None:
+def _lengths(reading: ReadGroup) -> tuple[int, int] | None:
     """What decides on a segment's company; None for one that has none: nothing to ask, or a prefix of its own."""
     return None if reading.segment is None or reading.segment.prefix else reading.segment.lengths
 
 
-def _no_memory(reading: Reading, frames: int, shrunk: bool) -> str:
+def _no_memory(reading: ReadGroup, frames: int, shrunk: bool) -> str:
     size = f"{len(reading.segment.evidence.ids_P)} tokens" if reading.segment else "what this evidence shows"
     if frames and not shrunk:
         advice = "or pass shrink_frames=True to have it judged on fewer frames"

@@ -1,21 +1,18 @@
-"""One evidence prefix, K claims, one row: [prefix | claim_1 | ... | claim_K].
+"""One evidence prefix, K claims, one row: [prefix | claim_1 | ... | claim_K], and the attention of such rows.
 
-Every claim sees the prefix and itself, restarts its positions after the prefix, and so gets the logits it would get
-alone (tests/model/test_packing.py proves it). In a batch all prefixes lie in columns [0, P) and all claims in
-[P, P+S), each padded on the right. No token of a claim or prefix sees a pad, and a pad sees at least itself, so that
-no softmax is empty.
+Every claim attends to the prefix and itself, restarts its positions after the prefix, and so gets the logits it would
+get alone (tests/model/test_packing.py). In a batch all prefixes lie in columns [0, P) and all claims in [P, P+S), each
+padded on the right. No token of a claim or prefix attends to a pad, and a pad attends at least to itself, so that no
+softmax is empty.
+
+A dense (P+S) x (P+S) mask would cost its memory and lose the causal kernel, although the claims are a small part of the
+row. So attention is called twice: over the prefix, causally, and from the claims to everything through an (S, P+S)
+mask. The numbers are the same (tests/model/test_attention.py). It is registered with transformers as `prefix_split` and
+set on the language model only; the vision tower stays with sdpa. The call is split when the keyword `prefix_len` is
+given; without it this is plain sdpa.
 
 Shape suffixes: _B rows, _T tokens of a row (P+S in a batch), _P of the prefix, _S of the claims, _K claims of a row
 (padded), _3BT rotary axes first.
-
-Attention of packed rows without a dense mask: causal over the prefix, masked over the claims.
-
-A packed row is [prefix | claims]. A dense (P+S) x (P+S) mask would cost its memory and lose the causal kernel, although
-the claims are a small part of the row. So attention is called twice: the prefix looks at itself, causally, and the
-claims look at everything through an (S, P+S) mask. The same numbers come out (tests/model/test_attention.py).
-
-Registered with transformers as `prefix_split` and set on the language model only; the vision tower stays with sdpa.
-The call is split when the keyword `prefix_len` is given; without it this is plain sdpa.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadGroup:
     """A group after reading.
 
     Attributes:
@@ -98,7 +98,7 @@ class SegmentReader:
         looked_up = [self._look_up(group, weights) for group in groups]
         return sorted(looked_up, key=lambda group: group.prefix is None)
 
-    def read(self, group: Group, max_frames: int | None = None) -> Reading:
+    def read(self, group: Group, max_frames: int | None = None) -> ReadGroup:
         """Tokenise the claims, decode and encode the evidence unless its prefix is known; reasons, no exceptions.
 
         Args:
@@ -115,16 +115,16 @@ class SegmentReader:
             except ProofreelError as error:
                 failed[place] = str(error)
         if not claims:
-            return Reading(None, (), failed)
+            return ReadGroup(None, (), failed)
         try:
             self.check_asked(group.pairs[0].evidence)
             evidence = group.prefix.evidence if group.prefix else self._encode(group.pairs[0].evidence, max_frames)
         except ProofreelError as error:
-            return Reading(None, (), failed | dict.fromkeys(claims, str(error)))
+            return ReadGroup(None, (), failed | dict.fromkeys(claims, str(error)))
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            return Reading(None, (), failed, group, tuple(claims))
+            return ReadGroup(None, (), failed, group, tuple(claims))
         for place in list(claims):
             try:
                 self.encoder.check_length(evidence, [claims[place]])
@@ -132,7 +132,7 @@ class SegmentReader:
                 failed[place] = str(error)
                 del claims[place]
         segment = Segment(evidence, tuple(claims.values()), group.key, group.prefix) if claims else None
-        return Reading(segment, tuple(claims), failed, group)
+        return ReadGroup(segment, tuple(claims), failed, group)
 
     def check_asked(self, evidence: tuple[Evidence, ...]) -> None:
         """Refuse what the backbone cannot take in, and kinds of evidence that may not be asked about.

@@ -1,16 +1,13 @@
-"""Features of the frozen vision tower kept on disk: a segment is decoded and seen once across epochs, runs and claims.
+"""Features of the frozen vision tower, kept on disk: a segment is decoded and encoded once for all epochs and claims.
 
 An entry is named by a hash of everything its features depend on: content of the file, span, sampling, reader and
 resizing (`frame_cache`), the processor's arithmetic, the tower's weights and the dtype they are kept in. So it never
 goes stale. Entries lie in an `EntryStore`: whole or not there, safe for many processes and for `kill -9`, those used
 longest ago evicted first. A damaged entry is dropped and made again.
 
-Training fills the cache before its first step (`ensure`), for loader workers have no model and only `read`; a verifier
-has its model at hand and looks as it goes (`see`). Both give `Encoder.evidence` what it takes in place of pixels.
-
-Pieces of evidence on their way to the vision tower: decoded by worker processes, grouped to what it sees at once.
-
-The frozen vision tower: who it is, that nothing trains it, and what it makes of pixels.
+Training fills the cache before its first step (`ensure`): worker processes decode the evidence, and the tower encodes
+it in batches of bounded size. Loader workers have no model and only `read`. A verifier has its model at hand and
+computes what is missing when it is needed (`see`). Both give `Encoder.evidence` what it takes in place of pixels.
 
 Features are what leaves the tower's merger, one row per visual token (`pooler_output`); `last_hidden_state` is what
 enters the merger, and is not what the language model is given.

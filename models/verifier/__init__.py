@@ -2,20 +2,21 @@
 
 from typing import TYPE_CHECKING
 
-from ...core.lazy import on_first_use
+from ...core import on_first_use
 
 if TYPE_CHECKING:
-    from .attribution import Attributed, CitedClaim, JudgedCitation, ProblemKind, Questions, Sources
+    from .attribution import Attributed, AttributionPairs, CitedClaim, JudgedCitation, ProblemKind, Sources
     from .compat import CrossEncoding, Entailment
     from .localization import Localization, localize
     from .long_video import Divider
     from .self_test import TOLERANCE, SelfTest, selftest, write_golden
-    from .verifier import BATCH_TOKENS, Verifier
+    from .verifier import BATCH_TOKENS, ScoringOptions, Verifier
 
 __all__ = [
     "BATCH_TOKENS",
     "TOLERANCE",
     "Attributed",
+    "AttributionPairs",
     "CitedClaim",
     "CrossEncoding",
     "Divider",
@@ -23,7 +24,7 @@ __all__ = [
     "JudgedCitation",
     "Localization",
     "ProblemKind",
-    "Questions",
+    "ScoringOptions",
     "SelfTest",
     "Sources",
     "Verifier",

@@ -1,16 +1,14 @@
-"""Do the places a claim cites support it: all together, each alone, and the others without it (MuRGAt, section 3.2).
+"""Whether the places a claim cites support it: together, each alone, and the others without it (MuRGAt, section 3.2).
 
     verifier.attribute("He peels an apple.", "(visual, 0:05-0:09; audio, 0:07)", Sources("clip.mp4", cues))
 
-A citation becomes evidence: of `visual` and `ocr` the video in that span, of `audio` the transcript of what is said in
-it, so both may cite one span. Citations that are the same evidence are asked about once. What cannot be judged is
-reported with its reason and never counted as "not supported": text that is no citation, a span beyond the end of the
-video, a modality the verifier cannot use. Recall then rests on the other citations, and its note says so; where there
-are none, it has no verdict. Media that cannot be read fail every question that they are part of.
+A citation becomes evidence: of `visual` and `ocr` the video in that span, of `audio` the transcript of that span, so
+both may cite one span. Citations that are the same evidence are scored once, and evidence is shown in order of time,
+however it was cited.
 
-Evidence is asked about in order of time, however it was cited.
-
-From what a claim cites to evidence: spans found in a video and its transcript, or the reason why there is none.
+What cannot be judged is reported with its reason and never counted as "not supported": text that is no citation, a span
+beyond the end of the video, a modality the verifier cannot use. Recall then rests on the other citations, and its note
+says so; where there are none, it has no verdict. Media that cannot be read fail every pair that they are part of.
 """
 
 from __future__ import annotations
@@ -236,24 +234,24 @@ class Attributed:
         return None if others is None else supported and not others
 
 
-class Questions:
-    """What must be asked for the attribution of some claims; every question once.
+class AttributionPairs:
+    """The pairs whose verdicts attribute some claims to what they cite; every pair once.
 
     Attributes:
-        pairs: to be judged, in order.
+        pairs: to be scored, in order.
     """
 
     def __init__(self, claims: Sequence[CitedClaim], reader: SegmentReader) -> None:
         """`reader` is the verifier's: which evidence it may be asked about, and where media lie."""
         self.pairs: list[Pair] = []
         self._places: dict[tuple[str, str | None, str], int] = {}
-        self._claims = [self._asked(claim, reader) for claim in map(read, claims)]
+        self._claims = [self._resolved(claim, reader) for claim in map(read, claims)]
 
-    def answered(self, verdicts: Sequence[Verdict]) -> list[Attributed]:
+    def attributions(self, verdicts: Sequence[Verdict]) -> list[Attributed]:
         """The attribution of each claim, from the verdicts on `pairs`."""
-        return [self._answered(claim, cites, verdicts) for claim, cites in self._claims]
+        return [self._attributed(claim, cites, verdicts) for claim, cites in self._claims]
 
-    def _asked(self, claim: CitedClaim, reader: SegmentReader) -> tuple[CitedClaim, list[Resolved]]:
+    def _resolved(self, claim: CitedClaim, reader: SegmentReader) -> tuple[CitedClaim, list[Resolved]]:
         cites = [resolve(cite, claim.sources, reader) for cite in cites_of(claim)]
         everything = _in_time(cites)
         for evidence in (everything, *((e,) for e in everything), *(_others(everything, e) for e in everything)):
@@ -262,14 +260,14 @@ class Questions:
         return claim, cites
 
     def _place(self, claim: CitedClaim, evidence: tuple[Evidence, ...]) -> int:
-        """The place of a question, which is asked unless it was before."""
+        """The place of a pair, which is added unless it is there."""
         key = claim.claim, claim.context, evidence_key(evidence)
         if key not in self._places:
             self._places[key] = len(self.pairs)
             self.pairs.append(Pair(str(len(self.pairs)), claim.claim, evidence, context=claim.context))
         return self._places[key]
 
-    def _answered(self, claim: CitedClaim, cites: Sequence[Resolved], verdicts: Sequence[Verdict]) -> Attributed:
+    def _attributed(self, claim: CitedClaim, cites: Sequence[Resolved], verdicts: Sequence[Verdict]) -> Attributed:
         everything, judged, first = _in_time(cites), list[JudgedCitation](), dict[Evidence, int]()
         for place, cite in enumerate(cites):
             if cite.evidence is None:

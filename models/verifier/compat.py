@@ -1,10 +1,9 @@
-"""A verifier with the methods of a sentence-transformers CrossEncoder: `predict` on pairs, `rank` for one query.
+"""A verifier behind other projects' interfaces: sentence-transformers' CrossEncoder, and an entailment judge.
 
-The order is (claim, evidence), as a reranker's (query, document). Evidence is a text, a `pathlib.Path` of a media file,
-an `Evidence`, or a list of those judged together. Scores are calibrated probabilities; NaN is a failure, never a low
-score.
+`CrossEncoding` has `predict` on pairs and `rank` for one query. The order is (claim, evidence), as a reranker's (query,
+document). Scores are calibrated probabilities; NaN is a failure, never a low score.
 
-A verifier as the entailment judge that other scorers call: a bool, a probability, and two prompts' own shapes.
+`Entailment` is the judge that other scorers call:
 
     judge = verifier.as_entailment()
     judge.entails("The cook slices a carrot.", Path("clip.mp4"))     # True or False
@@ -12,9 +11,11 @@ A verifier as the entailment judge that other scorers call: a bool, a probabilit
     score_claims_collection(..., scorer=judge)                       # MiRAGE: `score(prompts=..., context_path=...)`
     pipeline.model_entailment = judge                                # MuRGAt: `generate_response(messages)`
 
-A failure is never "no" without a word. `on_error="raise"` raises it. `on_error="unsupported"` logs a warning, adds the
+Its failures are never a silent "no". `on_error="raise"` raises them. `on_error="unsupported"` logs a warning, adds the
 reason to `failures` and gives False, NaN, or, in place of a text, `UNVERIFIED`, which both projects' readers take for
 neither yes nor no: MiRAGE warns, MuRGAt records None.
+
+Evidence is a text, a `pathlib.Path` of a media file, an `Evidence`, or a list of those judged together.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -43,10 +44,7 @@ from ...core import (
     VideoSegment,
 )
 from ..decision import Judge, Verdict, by_p, failed
-
-if TYPE_CHECKING:
-    from .verifier import Verifier
-
+from .protocol import ClaimScorer
 
 Source = str | Path | Evidence
 AUDIO = {".mp3", ".wav", ".m4a", ".aac", ".flac", ".ogg", ".opus"}
@@ -57,7 +55,7 @@ _log = logging.getLogger(__name__)
 class CrossEncoding:
     """`predict` and `rank` in a CrossEncoder's shapes. Arguments about its batches and activations have no use here."""
 
-    def __init__(self, verifier: Verifier) -> None:
+    def __init__(self, verifier: ClaimScorer) -> None:
         self.verifier = verifier
 
     def predict(
@@ -180,7 +178,7 @@ class Entailment:
 
     def __init__(
         self,
-        verifier: Verifier,
+        verifier: ClaimScorer,
         threshold: float | str | None = None,
         *,
         on_error: OnError = "raise",
@@ -336,7 +334,7 @@ class Entailment:
         return tuple(found)
 
 
-def _threshold(verifier: Verifier, threshold: float | str | None) -> float:
+def _threshold(verifier: ClaimScorer, threshold: float | str | None) -> float:
     if threshold is None or isinstance(threshold, str):
         point = Judge(verifier.decision, threshold).point
         if point is None:

@@ -12,19 +12,16 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...core import ConfigError, MediaError, VideoSegment
 from ...data_prep.media import probe
 from ..decision import Judge, JudgedWindow, Verdict
 from ..inputs import Windowing
-
-if TYPE_CHECKING:
-    from .verifier import Verifier
+from .protocol import ClaimScorer
 
 
 @dataclass(frozen=True)
-class Interval:
+class SupportedInterval:
     """Seconds of a video in which a claim holds; `p_supported` is that of the surest of its `n_windows` windows."""
 
     start_s: float
@@ -45,7 +42,7 @@ class Localization:
     """
 
     claim: str
-    intervals: tuple[Interval, ...]
+    intervals: tuple[SupportedInterval, ...]
     windows: tuple[JudgedWindow, ...]
     verdict: Verdict
 
@@ -56,7 +53,7 @@ class Localization:
 
 
 def localize(
-    verifier: Verifier,
+    verifier: ClaimScorer,
     claims: Sequence[str],
     video: VideoSegment | str | Path,
     *,
@@ -82,12 +79,12 @@ def localize(
         ConfigError: no windowing; neither threshold nor operating point; a threshold outside [0, 1].
         CalibrationError: as `Verifier.score_pairs`.
     """
-    asked = verifier if windowing is None else verifier.with_windowing(windowing)
-    if asked.windowing is None:
+    scorer: ClaimScorer = verifier if windowing is None else verifier.with_windowing(windowing)
+    if scorer.windowing is None:
         raise ConfigError('localize: this verifier has no windows of its own, got None; pass windowing="max:8:4"')
-    supports = _threshold(Judge(asked.decision, operating_point), threshold)
-    segment = _with_end(video, asked.media_root)
-    verdicts = asked.score(claims, segment, prior=prior, operating_point=operating_point)
+    supports = _threshold(Judge(scorer.decision, operating_point), threshold)
+    segment = _with_end(video, scorer.media_root)
+    verdicts = scorer.score(claims, segment, prior=prior, operating_point=operating_point)
     return [_located(claim, segment, verdict, supports) for claim, verdict in zip(claims, verdicts, strict=True)]
 
 
@@ -120,15 +117,16 @@ def _located(claim: str, segment: VideoSegment, verdict: Verdict, supports: Call
     return Localization(claim, intervals, windows, verdict)
 
 
-def joined(windows: Iterable[JudgedWindow]) -> tuple[Interval, ...]:
+def joined(windows: Iterable[JudgedWindow]) -> tuple[SupportedInterval, ...]:
     """Windows of one video, in order of time, as intervals: those that overlap or touch are one."""
-    found: list[Interval] = []
+    intervals: list[SupportedInterval] = []
     for window in windows:
         start_s, end_s, p = window.segment.start_s, window.segment.end_s, window.verdict.p_supported
         assert end_s is not None
-        if found and start_s <= found[-1].end_s:
-            last = found[-1]
-            found[-1] = Interval(last.start_s, max(last.end_s, end_s), max(last.p_supported, p), last.n_windows + 1)
+        if intervals and start_s <= intervals[-1].end_s:
+            last = intervals.pop()
+            start_s, end_s, p = last.start_s, max(last.end_s, end_s), max(last.p_supported, p)
+            intervals.append(SupportedInterval(start_s, end_s, p, last.n_windows + 1))
         else:
-            found.append(Interval(start_s, end_s, p, 1))
-    return tuple(found)
+            intervals.append(SupportedInterval(start_s, end_s, p, 1))
+    return tuple(intervals)

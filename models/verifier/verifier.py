@@ -4,14 +4,13 @@
     v.score(["Ingredient is carrot."], VideoSegment("clip.mp4", 0.0, 2.0))
 
 A failure is never a verdict: what cannot be read comes back with NaN and a reason.
-
-From the loaded parts of a verifier directory to the arguments of `Verifier`: decision, windowing, vision cache.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,97 +19,68 @@ import torch
 
 from ...core import ConfigError, Evidence, Pair, ProofreelError, VideoSegment
 from ...data_prep.media import FrameCache
-from ..decision import CALIBRATION_FILE, Decision, Judge, Ranked, Verdict, by_p, prior_notes, read_decision, with_prior
-from ..directory import EvidenceKind, Parts, Quantization, fingerprint, load_parts
-from ..engine import BatchScorer, Head, PrefixCache, PrefixScorer, Progress, Segment, SegmentReader, VisionFeatures
-from ..inputs import Encoder, Media, Windowing
-from .attribution import Attributed, CitedClaim, Questions, Sources
+from ..decision import Judge, Ranked, Verdict, by_p, prior_notes, with_prior
+from ..directory import Parts, Quantization, load_parts
+from ..engine import BatchScorer, PrefixCache, PrefixScorer, Progress, Segment, SegmentReader, VisionFeatures
+from ..inputs import Media, Windowing
+from .attribution import Attributed, AttributionPairs, CitedClaim, Sources
 from .compat import CrossEncoding, Entailment
 from .localization import Localization, localize
 from .long_video import Divider, check_aggregation, verdicts_in_parts, windowing_notes
-
-
-def opened(
-    parts: Parts,
-    adapter: bool,
-    media_root: str | Path | None,
-    frame_cache: FrameCache | None,
-    vision_cache: str | Path | None,
-) -> dict[str, Any]:
-    """Keyword arguments of `Verifier`; those of this function are as for `Verifier.from_pretrained`.
-
-    Raises:
-        CalibrationError: calibration or thresholds that cannot be read, or a calibration fitted on margins that this
-            verifier does not make.
-    """
-    calibrated = adapter and (parts.directory / CALIBRATION_FILE).is_file()
-    decision = read_decision(parts.directory) if calibrated else None
-    check_aggregation(decision, parts.config.windowing, parts.directory)
-    features = None
-    if vision_cache is not None:
-        parts.model.requires_grad_(False)  # a full model is loaded as one that could still be trained
-        kept_as = "float32" if parts.config.dtype == "float32" else "bfloat16"
-        features = VisionFeatures(
-            vision_cache, parts.model, parts.encoder, media_root=media_root, frame_cache=frame_cache, dtype=kept_as
-        )
-    return {
-        "model": parts.model,
-        "encoder": parts.encoder,
-        "head": parts.head,
-        "claims_per_row": parts.config.claims_per_row,
-        "decision": decision,
-        "media_root": media_root,
-        "fingerprint": fingerprint(parts.directory),
-        "frame_cache": frame_cache,
-        "vision_features": features,
-        "modalities": parts.config.modalities,
-        "notes": parts.notes,
-        "windowing": parts.config.windowing,
-    }
-
 
 BATCH_TOKENS = 4096
 """Most tokens of a batch of several segments: on a CPU, a long segment gains nothing from company."""
 
 
+@dataclass(frozen=True)
+class ScoringOptions:
+    """How a verifier scores; none of these changes what it was trained to say.
+
+    Attributes:
+        media_root: folder that relative paths in evidence start from.
+        frame_cache: keeps decoded frames on disk, and gives decoders a deadline.
+        vision_cache: folder that keeps what the vision tower makes of frames, in the verifier's own precision.
+        prefix_cache_gib: memory for encoded evidence, so that the next claim about it is scored at once; 0 keeps none.
+        batch_tokens: most tokens of several segments that are padded to one batch.
+        untrained_evidence: judge kinds of evidence, too, that the verifier was not trained on.
+    """
+
+    media_root: str | Path | None = None
+    frame_cache: FrameCache | None = None
+    vision_cache: str | Path | None = None
+    prefix_cache_gib: float = 1.0
+    batch_tokens: int = BATCH_TOKENS
+    untrained_evidence: bool = False
+
+    def __post_init__(self) -> None:
+        """`ConfigError` for a batch that could hold nothing."""
+        if self.batch_tokens < 1:
+            raise ConfigError(
+                f"batch_tokens: must be at least 1, got {self.batch_tokens}; 1 scores segments one by one"
+            )
+
+
 class Verifier:
     """A loaded verifier. Make one with `from_pretrained`; ask it with `score` or `score_pairs`."""
 
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        encoder: Encoder,
-        head: Head,
-        claims_per_row: int,
-        decision: Decision | None = None,
-        media_root: str | Path | None = None,
-        fingerprint: str = "",
-        frame_cache: FrameCache | None = None,
-        *,
-        vision_features: VisionFeatures | None = None,
-        prefix_cache_gib: float = 1.0,
-        batch_tokens: int = BATCH_TOKENS,
-        modalities: Sequence[EvidenceKind] | None = None,
-        untrained_evidence: bool = False,
-        notes: Sequence[str] = (),
-        windowing: Windowing | None = None,
-    ) -> None:
-        """Parts are taken as they are; `from_pretrained` checks them. `decision=None` is an uncalibrated draft.
-
-        `modalities` are the kinds of evidence it was trained on (None: unknown): evidence of another kind is refused
-        unless `untrained_evidence`. `notes` are sentences for whoever uses its numbers. `windowing` is how long videos
-        are judged (None: whole).
-        """
-        if batch_tokens < 1:
-            raise ConfigError(f"batch_tokens: must be at least 1, got {batch_tokens}; 1 scores segments one by one")
-        self.model, self.prefixes = model.eval(), PrefixCache(prefix_cache_gib)
-        self.encoder, self.head, self.claims_per_row = encoder, head, claims_per_row
-        self.decision, self.media_root, self.fingerprint = decision, media_root, fingerprint
-        self.batch_tokens, self.notes = batch_tokens, tuple(notes)
-        self.modalities, self.windowing = None if modalities is None else tuple(modalities), windowing
-        asked = None if untrained_evidence else self.modalities
-        self.scorer = PrefixScorer(model, head, encoder.layout, encoder.pad_id, self.prefixes, claims_per_row)
-        self.reader = SegmentReader(encoder, self.scorer, media_root, frame_cache, vision_features, asked)
+    def __init__(self, parts: Parts, options: ScoringOptions = ScoringOptions()) -> None:
+        """Parts are taken as they are; `from_pretrained` checks them."""
+        self.model, self.encoder, self.head = parts.model.eval(), parts.encoder, parts.head
+        self.claims_per_row, self.fingerprint = parts.claims_per_row, parts.fingerprint
+        self.decision, self.windowing, self.notes = parts.decision, parts.windowing, tuple(parts.notes)
+        self.modalities = None if parts.modalities is None else tuple(parts.modalities)
+        self.media_root, self.batch_tokens = options.media_root, options.batch_tokens
+        self.prefixes = PrefixCache(options.prefix_cache_gib)
+        layout, pad_id = parts.encoder.layout, parts.encoder.pad_id
+        self.scorer = PrefixScorer(self.model, parts.head, layout, pad_id, self.prefixes, parts.claims_per_row)
+        self.reader = SegmentReader(
+            parts.encoder,
+            self.scorer,
+            options.media_root,
+            options.frame_cache,
+            _vision_features(parts, options),
+            None if options.untrained_evidence else self.modalities,
+        )
 
     @classmethod
     def from_pretrained(
@@ -153,7 +123,12 @@ class Verifier:
             ConfigError: an argument that is out of range.
             DirectoryError: damaged, foreign or hostile files, other packages, another base than the one trained on,
                 another tokenizer.
+            CalibrationError: calibration or thresholds that cannot be read, or a calibration fitted on margins that
+                this verifier does not make.
         """
+        options = ScoringOptions(
+            media_root, frame_cache, vision_cache, prefix_cache_gib, batch_tokens, untrained_evidence
+        )
         parts = load_parts(
             path_or_hub_id,
             revision=revision,
@@ -163,12 +138,8 @@ class Verifier:
             base=base,
             adapter=adapter,
         )
-        return cls(
-            **opened(parts, adapter, media_root, frame_cache, vision_cache),
-            prefix_cache_gib=prefix_cache_gib,
-            batch_tokens=batch_tokens,
-            untrained_evidence=untrained_evidence,
-        )
+        check_aggregation(parts.decision, parts.windowing, Path(path_or_hub_id))
+        return cls(parts, options)
 
     def score(
         self,
@@ -264,8 +235,8 @@ class Verifier:
         operating_point: str | None = None,
     ) -> list[Attributed]:
         """Attribution of each claim, in order; evidence that they share is encoded once. Options: see `score_pairs`."""
-        questions = Questions(claims, self.reader)
-        return questions.answered(self._with(prior)._ask(questions.pairs, operating_point, False, progress))
+        cited = AttributionPairs(claims, self.reader)
+        return cited.attributions(self._with(prior)._ask(cited.pairs, operating_point, False, progress))
 
     def localize(self, claim: str, video: VideoSegment | str | Path, **options: Any) -> Localization:
         """The intervals of a video in which a claim holds; options, and many claims: `models.localization.localize`."""
@@ -340,8 +311,24 @@ class Verifier:
         shrink_frames: bool = False,
     ) -> list[Verdict]:
         self.scorer.check()
-        asking = BatchScorer(self.scorer, self.reader, self.batch_tokens, shrink_frames)
+        scorer = BatchScorer(self.scorer, self.reader, self.batch_tokens, shrink_frames)
         judge = Judge(self.decision, operating_point)
         if self.windowing is None:
-            return asking.verdicts(pairs, judge, keyed, progress)
-        return verdicts_in_parts(pairs, Divider(self.windowing, self.reader), asking, judge, keyed, progress)
+            return scorer.verdicts(pairs, judge, keyed, progress)
+        return verdicts_in_parts(pairs, Divider(self.windowing, self.reader), scorer, judge, keyed, progress)
+
+
+def _vision_features(parts: Parts, options: ScoringOptions) -> VisionFeatures | None:
+    """The cache of what the vision tower makes of frames; None without its folder."""
+    if options.vision_cache is None:
+        return None
+    parts.model.requires_grad_(False)  # a full model is loaded as one that could still be trained
+    exact = next(parts.model.parameters()).dtype == torch.float32
+    return VisionFeatures(
+        options.vision_cache,
+        parts.model,
+        parts.encoder,
+        media_root=options.media_root,
+        frame_cache=options.frame_cache,
+        dtype="float32" if exact else "bfloat16",
+    )

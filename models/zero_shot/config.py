@@ -19,10 +19,10 @@ from ...core import ConfigError, Prompt
 from ...data_prep.language import LanguageModel, LanguageModelConfig, normal_word
 from ...data_prep.media import FrameCache, FrameSampling
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
-from ..directory import Dtype
-from ..engine import NextToken, VisionFeatures
+from ..directory import Dtype, Parts
+from ..engine import NextToken
 from ..inputs import Encoder, LabelWords, PositionRule
-from ..verifier import BATCH_TOKENS, Verifier
+from ..verifier import BATCH_TOKENS, ScoringOptions, Verifier
 from .endpoint import HostedVerifier, hash_of
 
 
@@ -133,27 +133,18 @@ def _local(
     model = _weights_of(local, base, torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
     layout = vision_layout(model.config)
     encoder = Encoder(processor, layout, config.prompt, config.sampling, local.position_rule, local.max_tokens)
-    features = None
-    if vision_cache is not None:
-        kept_as = "float32" if local.dtype == "float32" else "bfloat16"
-        features = VisionFeatures(
-            vision_cache, model, encoder, media_root=media_root, frame_cache=frame_cache, dtype=kept_as
-        )
     name = base.resolve().name if Path(local.path).is_dir() else local.path
     revision = None if Path(local.path).is_dir() else base.name
-    verifier = Verifier(
+    parts = Parts(
         model,
         encoder,
         NextToken(words),
         local.claims_per_row,
-        media_root=media_root,
         fingerprint=_fingerprint(config, local, base),
-        frame_cache=frame_cache,
-        vision_features=features,
-        prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
-        batch_tokens=batch_tokens,
         notes=(f"zero-shot, never trained to verify: {name}",),
     )
+    # Without a prefix cache: all claims about a segment are scored together, and none later.
+    verifier = Verifier(parts, ScoringOptions(media_root, frame_cache, vision_cache, 0.0, batch_tokens))
     return verifier, {"name": name, "revision": revision}
 
 

@@ -3,6 +3,7 @@
 from .citations import POINT_S, Citation, Cited, Malformed, cited_sentences, parse_citation_list, parse_citations
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
+from .lazy import on_first_use
 from .pairs import (
     EVIDENCE_KINDS,
     LABELS,
@@ -72,6 +73,7 @@ __all__ = [
     "load_config",
     "media_path",
     "merged",
+    "on_first_use",
     "overlap_s",
     "parse_citation_list",
     "parse_citations",

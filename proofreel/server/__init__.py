@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..core.lazy import on_first_use
+from ..core import on_first_use
 
 if TYPE_CHECKING:
     from .launch import cache_folder, load, run

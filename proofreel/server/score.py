@@ -27,7 +27,7 @@ from proofreel.core import (
 )
 from proofreel.data_prep.importers import Cue
 from proofreel.models.decision import Judge, Verdict, failed, with_prior
-from proofreel.models.verifier import Attributed, CitedClaim, Questions, Sources
+from proofreel.models.verifier import Attributed, AttributionPairs, CitedClaim, Sources
 
 from .media_root import MediaRoot
 from .queue import Desk, Job
@@ -179,7 +179,7 @@ async def attribute(office: Office, request: AttributeRequest) -> AttributeAnswe
     if len(questions.pairs) > office.limits.max_claims:
         told = f"{len(questions.pairs)} questions of at most {office.limits.max_claims}"
         raise RefusedError(413, f"citations: too many for one request, got {told}; cite less at once")
-    (found,) = questions.answered(await _verdicts(office, questions.pairs, judge))
+    (found,) = questions.attributions(await _verdicts(office, questions.pairs, judge))
     point = judge.point
     return AttributeAnswer(
         claim=found.claim,
@@ -192,7 +192,7 @@ async def attribute(office: Office, request: AttributeRequest) -> AttributeAnswe
     )
 
 
-async def _questions(office: Office, request: AttributeRequest) -> Questions:
+async def _questions(office: Office, request: AttributeRequest) -> AttributionPairs:
     """What must be asked. The video is opened by a child first, as resolving citations opens it here."""
     cues = None if request.transcript is None else [Cue(c.start_s, c.end_s, c.text) for c in request.transcript]
     given = [request.citations] if isinstance(request.citations, str) else request.citations or []
@@ -203,7 +203,7 @@ async def _questions(office: Office, request: AttributeRequest) -> Questions:
         video = await run_in_threadpool(office.root.find, request.video)
         await office.wait(office.desk.examine(video))
     claim = CitedClaim(request.claim, request.citations, Sources(video, cues), request.context)
-    return await run_in_threadpool(Questions, [claim], office.verifier.reader)
+    return await run_in_threadpool(AttributionPairs, [claim], office.verifier.reader)
 
 
 async def _verdicts(office: Office, pairs: list[Pair], judge: Judge) -> list[Verdict]:

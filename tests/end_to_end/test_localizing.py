@@ -19,7 +19,7 @@ from proofreel.core.pairs import VideoSegment
 from proofreel.core.spans import merged, total_s, without
 from proofreel.eval.scores.cgbench import GroundedAnswer, at_random, grounding_scores, localization_scores
 from proofreel.models.decision.verdict import JudgedWindow, Verdict, failed
-from proofreel.models.verifier.localization import Interval, Localization, joined, localize
+from proofreel.models.verifier.localization import Localization, SupportedInterval, joined, localize
 from proofreel.models.verifier.verifier import Verifier
 
 KITCHEN = Path(__file__).resolve().parents[2] / "checkpoints" / "kitchen-verifier"
@@ -39,7 +39,7 @@ def window(start_s, end_s, p=0.9):
 
 def test_windows_that_overlap_or_touch_are_one_interval_as_sure_as_its_surest():
     found = joined([window(0, 2, 0.6), window(1, 3, 0.9), window(3, 5, 0.7), window(5.5, 7.5, 0.8)])
-    assert found == (Interval(0, 5, 0.9, 3), Interval(5.5, 7.5, 0.8, 1))
+    assert found == (SupportedInterval(0, 5, 0.9, 3), SupportedInterval(5.5, 7.5, 0.8, 1))
     assert joined([]) == ()
 
 
@@ -74,7 +74,7 @@ def test_a_lower_threshold_finds_all_that_a_higher_one_does(kitchen):
         for one, other in zip(at[low], at[high], strict=True):
             spans = [[(i.start_s, i.end_s) for i in found.intervals] for found in (one, other)]
             assert total_s(without(spans[1], spans[0])) == 0
-    assert all(found.intervals[0] == Interval(0.0, *whole(found)) for found in at[0.0])
+    assert all(found.intervals[0] == SupportedInterval(0.0, *whole(found)) for found in at[0.0])
 
 
 def whole(found):
@@ -145,7 +145,7 @@ def test_a_videos_facts_hold_where_its_steps_say_and_the_others_nowhere(kitchen)
 
 def located(intervals, end_s=20.0, error=None):
     verdict = failed(error) if error else Verdict(0.5, 0.0, None)
-    intervals = tuple(Interval(a, b, 0.9, 1) for a, b in intervals)
+    intervals = tuple(SupportedInterval(a, b, 0.9, 1) for a, b in intervals)
     return Localization("claim", intervals, (window(0.0, 2.0), window(end_s - 2.0, end_s)), verdict)
 
 

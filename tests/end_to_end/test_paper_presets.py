@@ -33,6 +33,7 @@ from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.backbones.shapes import meta_model
 from proofreel.models.decision.thresholds import write_decision
 from proofreel.models.directory.format import fingerprint, read_directory
+from proofreel.models.directory.load import Parts
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken, margin
 from proofreel.models.engine.packing import collate, pack
@@ -226,7 +227,7 @@ def test_a_preset_trains_a_tiny_base_and_the_draft_reloads_to_the_trainers_margi
     pairs, kept = read_split(colour_dataset, "test"), []
 
     def keep(trainer, encoder, config):
-        verifier = Verifier(trainer.model.eval(), encoder, trainer.head, config.claims_per_row)
+        verifier = Verifier(Parts(trainer.model.eval(), encoder, trainer.head, config.claims_per_row))
         kept.extend(v.margin for v in verifier.score_pairs(pairs))
         return save(trainer, encoder, config)
 
@@ -238,7 +239,9 @@ def test_a_preset_trains_a_tiny_base_and_the_draft_reloads_to_the_trainers_margi
     quiet = {"save_strategy": "no", "eval_strategy": "no", "load_best_model_at_end": "false", "report_to": "none"}
     places = {"model_name_or_path": tiny_base, "dataset_dir": colour_dataset, "output_dir": tmp_path / "run"}
     words = [str(w) for key, value in (places | sizes | here | quiet).items() for w in (f"--{key}", value)]
-    draft = recipe.run(*parse(["--config", str(CONFIGS / f"{name}.yaml"), *words]), nli="nli" in name)
+    draft = recipe.run(
+        *parse(["--config", str(CONFIGS / f"{name}.yaml"), *words]), head_kind="nli" if "nli" in name else "next_token"
+    )
     assert draft is not None
     assert [v.margin for v in Verifier.from_pretrained(draft, device="cpu").score_pairs(pairs)] == kept
     assert len(set(kept)) > 4

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from proofreel.core.errors import ConfigError, DirectoryError
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.models.directory.format import read_directory, write_manifest
+from proofreel.models.directory.load import Parts
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import nli, recipe, sft
 from proofreel.train.arguments import parse
@@ -65,14 +66,17 @@ def train(tiny_base, colour_dataset, tmp_path, monkeypatch):
 
         def keep(trainer, encoder, config):
             trainer.model.eval()
-            verifier = Verifier(trainer.model, encoder, trainer.head, config.claims_per_row)
+            verifier = Verifier(Parts(trainer.model, encoder, trainer.head, config.claims_per_row))
             kept["margins"] = [v.margin for v in verifier.score_pairs(read_split(colour_dataset, "test"))]
             return save(trainer, encoder, config)
 
         save = recipe.save_draft
         monkeypatch.setattr(recipe, "save_draft", keep)
         settings = {"max_steps": 2} | WAYS[way] | HEADS[head] | changes
-        run(*parse(words(tiny_base, colour_dataset, tmp_path / "run", **settings)), nli=head != "next token")
+        run(
+            *parse(words(tiny_base, colour_dataset, tmp_path / "run", **settings)),
+            head_kind="next_token" if head == "next token" else "nli",
+        )
         return tmp_path / "run" / "draft", kept["margins"]
 
     return go

@@ -235,13 +235,15 @@ def test_help_is_listed_and_loads_no_torch():
 def test_a_cascade_and_chat_rows_are_scored_by_the_same_command(folder, tmp_path):
     from proofreel.data_prep.exports.rows import media_columns, text_columns
     from proofreel.models.cascades.cascade import Cascade
-    from proofreel.models.cascades.plan import Band, Plan, View
+    from proofreel.models.cascades.plan import Band, CascadePlan, View
     from proofreel.models.decision.calibration import IDENTITY, Calibration
 
     loaded = Verifier.from_pretrained(FIXTURE, device="cpu", media_root=folder / "videos")
     assert loaded.decision is not None
     identity = Calibration("none", 1.0, 0.0, n=9, n_groups=9, positive_rate=0.5)
-    plan = Plan((IDENTITY, IDENTITY), (Band(0.2, 0.8),), dataclasses.replace(loaded.decision, calibration=identity))
+    plan = CascadePlan(
+        (IDENTITY, IDENTITY), (Band(0.2, 0.8),), dataclasses.replace(loaded.decision, calibration=identity)
+    )
     cascade = Cascade([loaded, loaded], views=[View(max_frames=2), View()], plan=plan)
     directory = cascade.save_pretrained(tmp_path / "cascade-dir", [FIXTURE, FIXTURE])
     pairs = [Pair(f"{i}", f"Object {i} is red ball.", (VideoSegment("a.mp4"),), label="supported") for i in range(4)]

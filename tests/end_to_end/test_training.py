@@ -19,6 +19,7 @@ from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.models.backbones.families import vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.directory.format import read_directory
+from proofreel.models.directory.load import Parts
 from proofreel.models.engine.forward import verdict_logits
 from proofreel.models.engine.heads import THREE_LABELS, NLIHead, margin
 from proofreel.models.engine.packing import IGNORED
@@ -116,7 +117,7 @@ def test_what_was_trained_is_what_is_loaded(tiny_base, colour_dataset, tmp_path,
 
     def keep(trainer, encoder, config):
         trainer.model.eval()
-        verifier = Verifier(trainer.model, encoder, trainer.head, config.claims_per_row)
+        verifier = Verifier(Parts(trainer.model, encoder, trainer.head, config.claims_per_row))
         kept["margins"] = [v.margin for v in verifier.score_pairs(read_split(colour_dataset, "test"))]
         return save(trainer, encoder, config)
 

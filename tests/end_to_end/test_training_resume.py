@@ -205,7 +205,7 @@ def test_resuming_with_other_rows_or_another_head_is_refused(train, straight, da
         train("run", dataset=other, **HARD, resume_from_checkpoint=True)
     words = sft_arguments(tiny_base, dataset, tmp_path / "run", **HARD, resume_from_checkpoint=True)
     with pytest.raises(ConfigError, match=r"^nli: "):
-        run(*parse(words), nli=True)
+        run(*parse(words), head_kind="nli")
 
 
 def test_a_directory_without_a_run_is_not_resumed(train, tmp_path):

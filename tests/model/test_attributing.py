@@ -18,7 +18,14 @@ from proofreel.data_prep.importers.transcripts import Cue
 from proofreel.eval.metrics.ranking import roc_auc
 from proofreel.eval.scores.murgat import attribution_of, cited_fact
 from proofreel.models.decision.verdict import Verdict, failed
-from proofreel.models.verifier.attribution import Attributed, CitedClaim, JudgedCitation, Problem, Questions, Sources
+from proofreel.models.verifier.attribution import (
+    Attributed,
+    AttributionPairs,
+    CitedClaim,
+    JudgedCitation,
+    Problem,
+    Sources,
+)
 from proofreel.models.verifier.verifier import Verifier
 
 KITCHEN = Path(__file__).resolve().parents[2] / "checkpoints" / "kitchen-verifier"
@@ -119,7 +126,7 @@ def test_citations_of_the_same_evidence_are_asked_about_once_and_told(verifier, 
     assert len({cite.alone for cite in found.citations[1:]}) == 1
     plain = verifier.attribute(claim, "(visual, 0:01; visual, 0:03-0:05)", sources)
     assert found.recall == plain.recall
-    questions = Questions([CitedClaim(claim, "(visual, 0:01; ocr, 0:01)", sources)] * 3, verifier.reader)
+    questions = AttributionPairs([CitedClaim(claim, "(visual, 0:01; ocr, 0:01)", sources)] * 3, verifier.reader)
     assert len(questions.pairs) == 1
 
 

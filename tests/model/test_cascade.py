@@ -23,8 +23,8 @@ from proofreel.eval.cascades.costs import Costs, costs_of
 from proofreel.eval.cascades.fit import fit_cascade, score_stages
 from proofreel.eval.cascades.report import cascaded, measure, write_cascade_report
 from proofreel.eval.scoring.predictions import Prediction
-from proofreel.models.cascades.cascade import Cascade, CascadeVerdict, Stage, shares
-from proofreel.models.cascades.plan import NOBODY, Band, Plan, View
+from proofreel.models.cascades.cascade import Cascade, CascadeStage, CascadeVerdict, shares
+from proofreel.models.cascades.plan import NOBODY, Band, CascadePlan, View
 from proofreel.models.decision.calibration import IDENTITY, Calibration
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import Decision
@@ -193,7 +193,7 @@ def test_targets_that_mean_nothing_or_cannot_be_met_are_refused(target):
 def test_the_report_counts_what_the_plan_does_by_hand():
     """Four rows of two evidences; stage 0 answers the first two, which share evidence with nobody it leaves."""
     identity = Calibration("none", 1.0, 0.0, n=4, n_groups=2, positive_rate=0.5)
-    plan = Plan((IDENTITY, IDENTITY), (Band(0.1, 0.9),), Decision(identity, (point("f1", 0.5),), "f1"))
+    plan = CascadePlan((IDENTITY, IDENTITY), (Band(0.1, 0.9),), Decision(identity, (point("f1", 0.5),), "f1"))
     rows = [
         [Prediction(f"{i}", m, float(sigmoid(m)), y, "test", f"g{i // 2}", "", "annotated", "visual")
          for i, (m, y) in enumerate(zip(column, ("supported", "refuted") * 2, strict=True))]
@@ -323,7 +323,7 @@ def test_score_asks_as_score_pairs_does(verifier):
 
 
 def test_a_stage_of_fewer_frames_sees_what_a_verifier_of_that_sampling_sees(verifier, make, tiny_base, media):
-    stage = Stage.of(verifier, View(max_frames=2))
+    stage = CascadeStage.of(verifier, View(max_frames=2))
     fewer = maker(tiny_base, FrameSampling(2.0, 2, 2, 56 * 56, 84 * 84), media)()
     pairs = [p for p in PAIRS if VIDEO in p.evidence]
     expected = [v.margin for v in fewer.score_pairs(pairs)]
@@ -332,7 +332,7 @@ def test_a_stage_of_fewer_frames_sees_what_a_verifier_of_that_sampling_sees(veri
         assert [v.margin for v in stage.verifier.score_pairs(pairs)] == pytest.approx(expected, abs=1e-4)
         assert [v.margin for v in verifier.score_pairs(pairs)] == pytest.approx(whole, abs=1e-4)
     assert max(abs(a - b) for a, b in zip(expected, whole, strict=True)) > 1e-3
-    costs = [costs_of(Stage.of(verifier, v), PAIRS) for v in (View(max_frames=2), View())]
+    costs = [costs_of(CascadeStage.of(verifier, v), PAIRS) for v in (View(max_frames=2), View())]
     n = verifier.encoder.count_visual_tokens(VIDEO, media)
     assert list(costs[1].visual_tokens) == [n] * 6 + [0] * 3 + [n, 0, 0]
     assert list(costs[0].visual_tokens[:6]) == [n // 3] * 6  # 2 of 6 frames
@@ -387,7 +387,7 @@ def test_views_of_nothing_are_refused(bad):
 
 
 @pytest.fixture(scope="module")
-def planned() -> Plan:
+def planned() -> CascadePlan:
     return fit_cascade(simulated(100, seed=9), priced(500), "cost:0.9", abstain=("max_abstention", 0.3)).plan
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from deciding_verifiers import verifier_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbered_clips import encode
@@ -55,7 +56,7 @@ def clips(tmp_path_factory) -> Path:
 def make(model, encoder, clips) -> Any:
     def verifier(**options: Any) -> Verifier:
         words = LabelWords.of(Prompt(), encoder.tokenizer)
-        return Verifier(model, options.pop("encoder", encoder), NextToken(words), 32, media_root=clips, **options)
+        return verifier_of(model, options.pop("encoder", encoder), NextToken(words), media_root=clips, **options)
 
     return verifier
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from deciding_verifiers import verifier_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbered_clips import encode
@@ -28,7 +29,7 @@ from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import collate, pack
 from proofreel.models.engine.prefix_cache import PrefixCache
 from proofreel.models.engine.scorer import PrefixScorer, Segment
-from proofreel.models.engine.segments import Reading
+from proofreel.models.engine.segments import ReadGroup
 from proofreel.models.engine.vision_features import VisionFeatures
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import EncodedEvidence, Encoder
@@ -75,7 +76,7 @@ def make_scorer(model, encoder, words):
 @pytest.fixture
 def make_verifier(model, encoder, words, clips):
     def make(**options: Any) -> Verifier:
-        return Verifier(model, encoder, NextToken(words), 32, media_root=clips, **options)
+        return verifier_of(model, encoder, NextToken(words), media_root=clips, **options)
 
     return make
 
@@ -312,11 +313,11 @@ def test_changed_weights_are_not_answered_from_old_prefixes(tiny_base, encoder, 
 
     torch.manual_seed(0)
     model = attach_lora(load_backbone(tiny_base), LoraConfig(r=4, init_lora_weights=False))
-    verifier, evidence = Verifier(model, encoder, NextToken(words), 32), Passage("The ball is red.")
+    verifier, evidence = verifier_of(model, encoder, NextToken(words)), Passage("The ball is red.")
 
     def asked() -> list[float]:
         kept = [v.margin for v in verifier.score(CLAIMS[:3], evidence)]
-        anew = Verifier(model, encoder, NextToken(words), 32).score(CLAIMS[:3], evidence)
+        anew = verifier_of(model, encoder, NextToken(words)).score(CLAIMS[:3], evidence)
         assert close(kept, [v.margin for v in anew])
         return kept
 
@@ -355,7 +356,7 @@ EVIDENCES = (
 @pytest.fixture(scope="module")
 def reference(tiny_base, encoder, words, clips) -> dict[tuple[int, int], float]:
     """Margins of claims 0 to 7 about each evidence, each asked alone."""
-    verifier = Verifier(load_backbone(tiny_base), encoder, NextToken(words), 32, media_root=clips, prefix_cache_gib=0)
+    verifier = verifier_of(load_backbone(tiny_base), encoder, NextToken(words), media_root=clips, prefix_cache_gib=0)
     return {
         (e, c): verifier.score([CLAIMS[c]], evidence)[0].margin
         for e, evidence in enumerate(EVIDENCES)
@@ -373,11 +374,10 @@ def reference(tiny_base, encoder, words, clips) -> dict[tuple[int, int], float]:
 def test_any_mix_of_pairs_gets_the_margins_of_pairs_asked_alone(
     tiny_base, encoder, words, clips, reference, asked, batch_tokens, cache_bytes, claim_tokens
 ):
-    verifier = Verifier(
+    verifier = verifier_of(
         shared_model(tiny_base),
         encoder,
         NextToken(words),
-        32,
         media_root=clips,
         prefix_cache_gib=cache_bytes / 2**30,
         batch_tokens=batch_tokens,
@@ -435,7 +435,7 @@ def test_what_the_network_is_not_given_fails_its_segment_only(make_verifier, enc
     good = encoder.evidence(VIDEO, make_media(8))
     blind = dataclasses.replace(good, vision={"video_grid_thw": good.vision["video_grid_thw"]})
     claims = ids_of(encoder, CLAIMS[:1])
-    batch = [Reading(Segment(e, claims), (i,), {}) for i, e in enumerate((good, blind, good))]
+    batch = [ReadGroup(Segment(e, claims), (i,), {}) for i, e in enumerate((good, blind, good))]
     found = dict(BatchScorer(verifier.scorer, verifier.reader, 4096).answer(batch))
     assert [found[i].error is None for i in range(3)] == [True, False, True]
     assert "pixels" in (found[1].error or "")
