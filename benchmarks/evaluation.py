@@ -31,32 +31,29 @@ from sklearn import metrics as reference
 from sklearn.calibration import calibration_curve
 from threadpoolctl import threadpool_limits
 
+from proofreel.eval.metrics import MetricRows, metric_rows, summed_columns, values_of_sums
 from proofreel.eval.uncertainty import (
     HEADLINE,
-    HeadlineRows,
     cluster_permutation,
     delong,
     difference_intervals,
     headline_intervals,
-    headline_rows,
     headline_values,
     resample,
-    summed_columns,
-    values_of_sums,
 )
 
 N_BINS, COVERAGE, THRESHOLD = 15, 0.8, 0.5
 Metric = Callable[[Any, Any], float]
 
 
-def predictions(n: int, n_groups: int, seed: int) -> tuple[HeadlineRows, Any]:
+def predictions(n: int, n_groups: int, seed: int) -> tuple[MetricRows, Any]:
     """Margins that lean with the group, as float32 stores them, and groups of uneven size."""
     rng = np.random.default_rng(seed)
     groups = np.random.default_rng(0).integers(n_groups, size=n)
     labels = np.random.default_rng(1).integers(2, size=n)
     margins = (2 * labels - 1 + rng.normal(size=n_groups)[groups] + 1.5 * rng.normal(size=n)).astype(np.float32)
     p = 1 / (1 + np.exp(-margins.astype(np.float64)))
-    return headline_rows(margins, p, labels, THRESHOLD, coverage=COVERAGE), groups
+    return metric_rows(margins, p, labels, THRESHOLD, coverage=COVERAGE), groups
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -119,7 +116,7 @@ def torch_metrics() -> dict[str, Metric]:
     return {name: called(function) for name, function in functions.items()}
 
 
-def loops(rows: HeadlineRows, groups: Any, ways: dict[str, dict[str, Metric]], args: argparse.Namespace) -> Any:
+def loops(rows: MetricRows, groups: Any, ways: dict[str, dict[str, Metric]], args: argparse.Namespace) -> Any:
     """Seconds that each way's metrics would take on all draws, and how far scikit-learn's values are from ours.
 
     The key ("rows", "") holds the time to put the rows of the draws together, which every way needs.
@@ -142,7 +139,7 @@ def loops(rows: HeadlineRows, groups: Any, ways: dict[str, dict[str, Metric]], a
     return seconds, differences
 
 
-def table(rows: HeadlineRows, groups: Any, args: argparse.Namespace) -> list[str]:
+def table(rows: MetricRows, groups: Any, args: argparse.Namespace) -> list[str]:
     """One line per metric, and the total."""
     ways = {"scikit-learn": loop_metrics(), "torchmetrics": torch_metrics()}
     seconds, differences = loops(rows, groups, ways, args)
@@ -161,7 +158,7 @@ def _absent(way: dict[str, Metric]) -> str:
     return "has none" if way else "not installed"
 
 
-def parts(rows: HeadlineRows, other: HeadlineRows, groups: Any, args: argparse.Namespace) -> list[str]:
+def parts(rows: MetricRows, other: MetricRows, groups: Any, args: argparse.Namespace) -> list[str]:
     """Seconds of what is ours: the headline, and comparisons of two verifiers on the same rows."""
     columns, draws = (rows.margins, rows.p, rows.labels, groups, THRESHOLD), args.draws
     drawn = resample(groups, draws)

@@ -30,7 +30,7 @@ import torch
 from prefix_ways import LORA_RANK, Way, make_model, question, scoring_ways, training_ways
 from transformers import __version__
 
-from proofreel.models.backbones import shapes
+from proofreel.models.backbones import forward_operations, training_operations
 from proofreel.models.inputs import EncodedEvidence
 
 
@@ -157,8 +157,8 @@ def counted(config: Any, task: str, evidence: EncodedEvidence, claims: list[torc
 
     def cost(some: list[int]) -> int:
         if task == "scoring":
-            return shapes.forward(config, grids, len(evidence.ids_P), some).total
-        return shapes.training_step(config, grids, len(evidence.ids_P), some, LORA_RANK).total
+            return forward_operations(config, grids, len(evidence.ids_P), some).total
+        return training_operations(config, grids, len(evidence.ids_P), some, LORA_RANK).total
 
     return sum(cost([n]) for n in lengths) / cost(lengths)
 

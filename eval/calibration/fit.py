@@ -30,7 +30,7 @@ from ...models.decision import (
     sigmoid,
 )
 from ..decisions import MARGIN_GRID, Criterion, control_risk, estimate_prior, fit_band, fit_points
-from ..metrics import Floats, checked, checked_weights
+from ..metrics import Floats, checked
 from ..scoring import Prediction, groups_of, labels_of, margins_of
 from .per_group import MIN_ROWS, fit_corrections
 from .selection import choose_method, cross_fitted_logits, grouped_folds, row_losses
@@ -123,8 +123,8 @@ def fit_calibration(
     Raises:
         CalibrationError: fewer than two rows of a class, too few groups for `auto`, or values that are not margins.
     """
-    m, y = checked(margins, labels, where)
-    weights = checked_weights(sample_weight, len(m), where)
+    m, y = checked(margins, labels, where, to_fit=True)
+    weights = _checked_weights(sample_weight, len(m), where)
     groups = _aligned("group", np.arange(len(m)) if groups is None else groups, len(m), where)
     about = dict(fitted_on or {})
     if method == "auto":
@@ -214,3 +214,16 @@ def _gain(
     corrected = cross_fitted_logits(margins, labels, folds, method, weights, correct)
     logits = {"nll_without": plain, "nll_with": corrected}
     return {name: float(np.average(row_losses(x, labels), weights=weights)) for name, x in logits.items()}
+
+
+def _checked_weights(weights: ArrayLike | None, n: int, where: str) -> Floats:
+    """How much each row counts, (n,): all 1 where None. A weight of 2 is the same as the row twice."""
+    if weights is None:
+        return np.ones(n)
+    weights = np.asarray(weights, dtype=np.float64)
+    if weights.shape != (n,) or not (np.isfinite(weights) & (weights > 0)).all():
+        raise CalibrationError(
+            f"{where}: needs a finite weight > 0 per row, got shape {weights.shape} for {n} rows, "
+            f"or other values; leave rows that do not count out"
+        )
+    return weights

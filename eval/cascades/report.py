@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...models.cascades import NOBODY, CascadePlan, reached
-from ..metrics import ece_event, roc_auc
+from ..metrics import MetricRows, ece_event, metric_rows, roc_auc
 from ..scoring import Prediction, labels_of, margins_of
-from ..uncertainty import N_DRAWS, HeadlineRows, Interval, difference_intervals, headline_rows, matched
+from ..uncertainty import N_DRAWS, Interval, difference_intervals, matched
 from .costs import Costs
 from .fit import check_aligned
 
@@ -150,15 +150,15 @@ def markdown(numbers: Mapping[str, Any], title: str = "Cascade") -> str:
     return "\n".join(lines)
 
 
-def _headline(margins: Any, p: Any, labels: Any) -> HeadlineRows:
-    return headline_rows(margins, p, labels, 0.5)
+def _headline(margins: Any, p: Any, labels: Any) -> MetricRows:
+    return metric_rows(margins, p, labels, 0.5)
 
 
-def _area(rows: HeadlineRows) -> float:
+def _area(rows: MetricRows) -> float:
     return float(roc_auc(rows.margins, rows.labels))
 
 
-def _brier(rows: HeadlineRows) -> float:
+def _brier(rows: MetricRows) -> float:
     return float(np.mean((rows.p - rows.labels) ** 2))
 
 

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...core import CalibrationError
 from ...models.decision import AbstainBand, BandCriterion
-from ..metrics import Floats
+from ..metrics import Floats, checked
 from ..uncertainty import interval_of, resample
-from .thresholds import all_cuts, checked_probabilities, stored_interval
+from .thresholds import all_cuts, stored_interval
 
 Counts = NDArray[np.int64]
 _MOST_PARTS = 1_000_000  # a share is taken as a fraction with at most this denominator, so that comparisons are exact
@@ -58,7 +58,7 @@ def fit_band(
     Raises:
         CalibrationError: no band reaches the accuracy.
     """
-    p, y = checked_probabilities(p, labels, "abstain band")
+    p, y = checked(p, labels, "abstain band", probabilities=True, to_fit=True)
     cuts = all_cuts(p, y)
     tp, fp = cuts.tp.astype(np.int64), cuts.fp.astype(np.int64)
     sides = _Sides(tp + fp, tp, (tp[-1] + fp[-1] - tp - fp)[::-1], (fp[-1] - fp)[::-1])

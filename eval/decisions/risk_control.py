@@ -29,9 +29,9 @@ from scipy.stats import binom
 
 from ...core import CalibrationError
 from ...models.decision import RISKS, Guarantee, OperatingPoint, Risk, sigmoid
-from ..metrics import Floats, confusion, cumulative_counts
+from ..metrics import Floats, checked, confusion, cumulative_counts
 from ..uncertainty import interval_of, resample
-from .thresholds import all_cuts, checked_probabilities, stored_interval, with_rate_intervals
+from .thresholds import all_cuts, stored_interval, with_rate_intervals
 
 MARGIN_GRID: Floats = np.arange(-80, 81) / 10
 GRID: Floats = sigmoid(MARGIN_GRID)
@@ -187,7 +187,7 @@ def fixed_sequences(p_values: ArrayLike, delta: float, n_starts: int = 1) -> np.
 
 
 def _rows(p: ArrayLike, labels: ArrayLike, groups: ArrayLike, risk: str, at_most: float, name: str) -> _Rows:
-    p, y = checked_probabilities(p, labels, f"threshold {name}")
+    p, y = checked(p, labels, f"threshold {name}", probabilities=True, to_fit=True)
     if risk not in RISKS or not 0 < at_most < 1:
         raise CalibrationError(
             f"threshold {name}: needs one of {list(RISKS)} and a bound between 0 and 1, got {risk!r}, {at_most}"

@@ -25,6 +25,7 @@ from ..metrics import (
     Confusions,
     CountMetric,
     Floats,
+    Resamples,
     balanced_accuracy,
     checked,
     cumulative_counts,
@@ -37,7 +38,7 @@ from ..metrics import (
     youden,
 )
 from ..metrics import specificity as true_negative_rate
-from ..uncertainty import Interval, Resamples, interval_of, resample
+from ..uncertainty import Interval, interval_of, resample
 
 _FITTED: tuple[CriterionName, ...] = tuple(o for o in CRITERION_NAMES if o != "risk_control")
 _COUNT_METRICS: dict[CriterionName, CountMetric] = {
@@ -184,7 +185,7 @@ def fit_threshold(
         CalibrationError: no cut reaches the target, or the objective is defined at none.
     """
     criterion = Criterion.parse(objective)
-    p, y = checked_probabilities(p, labels, f"threshold {name or criterion.name}")
+    p, y = checked(p, labels, f"threshold {name or criterion.name}", probabilities=True, to_fit=True)
     return _best(criterion, all_cuts(p, y), name or criterion.name)
 
 
@@ -208,17 +209,9 @@ def fit_points(
         CalibrationError: as `fit_threshold`.
     """
     criteria = [Criterion.parse(objective) for objective in objectives]
-    p, y = checked_probabilities(p, labels, "thresholds")
+    p, y = checked(p, labels, "thresholds", probabilities=True, to_fit=True)
     cuts, resamples = all_cuts(p, y), resample(groups, n_draws, seed)
     return tuple(_with_intervals(_best(g, cuts, g.name), g, p, y, resamples, level) for g in criteria)
-
-
-def checked_probabilities(p: ArrayLike, labels: ArrayLike, where: str) -> tuple[Floats, Floats]:
-    """Both as float64, shape (n,); refuses what `metrics.checked` refuses and values outside [0, 1]."""
-    p, y = checked(p, labels, where)
-    if np.any((p < 0) | (p > 1)):
-        raise CalibrationError(f"{where}: p must be probabilities, got {p.min()} to {p.max()}; calibrate first")
-    return p, y
 
 
 def all_cuts(p: Floats, labels: Floats) -> Cuts:

@@ -1,9 +1,20 @@
-"""Every number about verdicts: ranking, decisions, calibration error, selective prediction, and their definitions."""
+"""Every number about verdicts: `METRICS` lists them; their functions of arrays and of resamples stand beside it."""
 
-from .base import Floats, checked, checked_probabilities, checked_scores, checked_weights, divide
+from .base import CELLS_AT_ONCE, DrawnRows, Floats, Hub, Metric, MetricRows, Resamples, checked, divide
 from .calibration_error import N_BINS, bin_index, brier, ece_event, ece_top_label, nll, noise_floor, reliability_bins
+from .catalogue import (
+    COVERAGE,
+    METRICS,
+    decision_metrics,
+    definition,
+    definitions,
+    headline,
+    metric_rows,
+    probability_metrics,
+    summed_columns,
+    values_of_sums,
+)
 from .decisions import (
-    DECISION_METRICS,
     Confusion,
     Confusions,
     CountMetric,
@@ -18,19 +29,27 @@ from .decisions import (
     specificity,
     youden,
 )
-from .definitions import DEFINITIONS, definition
-from .ranking import average_precision, cumulative_counts, headline, probability_metrics, roc_auc
+from .draws import WeightedMetric, auc_draws, weighted_draws
+from .ranking import average_precision, cumulative_counts, roc_auc
 from .selective import accuracy_at_coverage, augrc, aurc, confidence_of, coverage_at_risk, e_aurc, risk_coverage
 
 __all__ = [
-    "DECISION_METRICS",
-    "DEFINITIONS",
+    "CELLS_AT_ONCE",
+    "COVERAGE",
+    "METRICS",
     "N_BINS",
     "Confusion",
     "Confusions",
     "CountMetric",
+    "DrawnRows",
     "Floats",
+    "Hub",
+    "Metric",
+    "MetricRows",
+    "Resamples",
+    "WeightedMetric",
     "accuracy_at_coverage",
+    "auc_draws",
     "augrc",
     "aurc",
     "average_precision",
@@ -38,14 +57,13 @@ __all__ = [
     "bin_index",
     "brier",
     "checked",
-    "checked_probabilities",
-    "checked_scores",
-    "checked_weights",
     "confidence_of",
     "confusion",
     "coverage_at_risk",
     "cumulative_counts",
+    "decision_metrics",
     "definition",
+    "definitions",
     "divide",
     "e_aurc",
     "ece_event",
@@ -54,6 +72,7 @@ __all__ = [
     "f1_macro",
     "headline",
     "mcc",
+    "metric_rows",
     "nll",
     "noise_floor",
     "precision",
@@ -64,5 +83,8 @@ __all__ = [
     "risk_coverage",
     "roc_auc",
     "specificity",
+    "summed_columns",
+    "values_of_sums",
+    "weighted_draws",
     "youden",
 ]

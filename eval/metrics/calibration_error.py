@@ -1,26 +1,23 @@
-"""How far probabilities are from frequencies: Brier score, log-loss and the calibration errors over bins.
+"""How far probabilities are from frequencies: Brier score, log-loss, calibration errors, their parts and their chance.
 
 p is P(supported), y is 1 or 0. A bin b holds n_b of n rows, with mean probability p_b and share of positives y_b.
 - *event* errors compare p with y; *top-label* errors compare max(p, 1 - p) with whether the likelier label is right;
 - *equal width*: edges k / n_bins as exact decimals, bins [lo, hi), the last one closed;
 - *equal mass*: edges at quantiles of p, equal values never parted, so bins may be fewer and of unequal count.
-Bins beyond that hold no row count for nothing. Every error is biased upwards at finite n: see `noise_floor.py`.
+Bins beyond that hold no row count for nothing. Every error is biased upwards at finite n: see `noise_floor`.
 
-Shapes: (n,) columns; the functions with an underscore also take labels of shape (draws, n) and give shape (draws,).
-
-Smooth calibration error: no bins, and the smoothing width chosen by the data (Blasiok and Nakkiran, 2023).
-
+The smooth calibration error (Blasiok and Nakkiran, 2023) has no bins, and its smoothing width is chosen by the data.
 With residuals r_i = y_i - p_i and, as kernel K, the Gaussian of width sigma reflected at 0 and 1, smECE(sigma) is the
 integral over t in [0, 1] of |1/n sum of K(t, p_i) r_i|. It falls as sigma grows; the smooth error is its value where it
 equals sigma. Reflecting makes the cosines of [0, 1] the kernel's eigenfunctions, so smoothing is a factor
 exp(-(pi k sigma)^2 / 2) on the k-th cosine coefficient: one transform serves every sigma.
 
-The Brier score taken apart: how far from calibrated, how well the rows are told apart, how hard they are.
+The decompositions part the Brier score into calibration, discrimination and uncertainty. `noise_floor` and
+`spiegelhalter` say whether an error could be chance: what a perfectly calibrated model would show. Both take rows as
+independent. Claims about one video are not, so the true floor is higher and the true p value larger: what lies below
+the floor is no evidence of miscalibration, what lies above it is weaker evidence than it seems.
 
-Could a calibration error be chance? What a perfectly calibrated model would show, and Spiegelhalter's test.
-
-Both take rows as independent. Claims about one video are not, so the true floor is higher and the true p value larger
-than these: what lies below the floor is no evidence of miscalibration, what lies above it is weaker than it looks.
+Shapes: (n,) columns; the functions with an underscore also take labels of shape (draws, n) and give shape (draws,).
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ from scipy.fft import dct, idct
 from scipy.special import ndtr
 from sklearn.isotonic import IsotonicRegression
 
-from .base import Floats, checked_probabilities, checked_scores, divide
+from .base import Floats, checked, divide
 
 Binning = Literal["width", "mass"]
 N_BINS = 15
@@ -50,13 +47,13 @@ class Bins(NamedTuple):
 
 def brier(p: ArrayLike, labels: ArrayLike) -> float:
     """Mean of (p - y)^2 (the one-class form, half of the two-class one). NaN for n = 0."""
-    p, labels = checked_probabilities(p, labels)
+    p, labels = checked(p, labels, probabilities=True)
     return float(divide(np.sum((p - labels) ** 2), len(p)))
 
 
 def nll(margins: ArrayLike, labels: ArrayLike) -> float:
     """Mean log-loss in nats, from log-odds rather than probabilities so that it never saturates. NaN for n = 0."""
-    margins, labels = checked_scores(margins, labels)
+    margins, labels = checked(margins, labels)
     return float(divide(np.sum(np.logaddexp(0, np.where(labels == 1, -margins, margins))), len(margins)))
 
 
@@ -76,7 +73,7 @@ def bin_index(p: Floats, n_bins: int = N_BINS, binning: Binning = "width") -> ND
 
 def reliability_bins(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning: Binning = "width") -> Bins:
     """Count, mean probability and share of positives in each of `n_bins` bins."""
-    p, labels = checked_probabilities(p, labels)
+    p, labels = checked(p, labels, probabilities=True)
     count, sum_p, sum_y = _sums(p, labels, n_bins, binning)
     return Bins(count, divide(sum_p, count), divide(sum_y, count))
 
@@ -86,7 +83,7 @@ def ece_event(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning: Bi
 
     The event version: it compares P(y = 1) with y, not top-label confidence with correctness. NaN for n = 0.
     """
-    return float(_ece(*checked_probabilities(p, labels), n_bins, binning))
+    return float(_ece(*checked(p, labels, probabilities=True), n_bins, binning))
 
 
 def ece_top_label(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning: Binning = "width") -> float:
@@ -94,7 +91,7 @@ def ece_top_label(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning
 
     Equal-width bins divide [0, 1], of which confidences use the upper half. p = 0.5 says supported. NaN for n = 0.
     """
-    return float(_ece_top_label(*checked_probabilities(p, labels), n_bins, binning))
+    return float(_ece_top_label(*checked(p, labels, probabilities=True), n_bins, binning))
 
 
 def ece_classwise(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning: Binning = "width") -> float:
@@ -103,7 +100,7 @@ def ece_classwise(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning
     The classes mirror each other: this differs from `ece_event` only by bins that are not symmetric about 0.5 and by
     rows exactly on an edge.
     """
-    return float(_ece_classwise(*checked_probabilities(p, labels), n_bins, binning))
+    return float(_ece_classwise(*checked(p, labels, probabilities=True), n_bins, binning))
 
 
 def mce(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning: Binning = "width", min_count: int = 1) -> float:
@@ -111,7 +108,7 @@ def mce(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning: Binning 
 
     A bin of few rows dominates it; equal-mass bins or a `min_count` of 10 or more tell more.
     """
-    return float(_mce(*checked_probabilities(p, labels), n_bins, binning, min_count))
+    return float(_mce(*checked(p, labels, probabilities=True), n_bins, binning, min_count))
 
 
 def ece_debiased(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning: Binning = "width") -> float:
@@ -122,7 +119,7 @@ def ece_debiased(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning:
     slightly negative. Of a calibrated model it removes nearly half the bias (`squared_ce_debiased` removes all of its
     own); bins whose labels are all equal are not corrected.
     """
-    return float(_ece_debiased(*checked_probabilities(p, labels), n_bins, binning))
+    return float(_ece_debiased(*checked(p, labels, probabilities=True), n_bins, binning))
 
 
 def squared_ce_debiased(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning: Binning = "mass") -> float:
@@ -131,7 +128,7 @@ def squared_ce_debiased(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, b
     Unbiased per bin (Broecker, 2012; Kumar et al., 2019), so it may be negative. Bins of one row, in
     which the variance is unknown, contribute 0. NaN for n = 0. Its root is `rms_ce_debiased`.
     """
-    return float(_squared_ce_debiased(*checked_probabilities(p, labels), n_bins, binning))
+    return float(_squared_ce_debiased(*checked(p, labels, probabilities=True), n_bins, binning))
 
 
 def rms_ce_debiased(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, binning: Binning = "mass") -> float:
@@ -214,12 +211,12 @@ def smooth_ece(p: ArrayLike, labels: ArrayLike) -> float:
 
     Between 0 and 1 like a binned error, and what `relplot` computes, which stops its search for sigma earlier.
     """
-    return float(_smooth_ece(*checked_probabilities(p, labels)))
+    return float(_smooth_ece(*checked(p, labels, probabilities=True)))
 
 
 def smooth_ece_at(p: ArrayLike, labels: ArrayLike, sigma: float) -> float:
     """smECE(sigma) at a given smoothing width. NaN for n = 0."""
-    p, labels = checked_probabilities(p, labels)
+    p, labels = checked(p, labels, probabilities=True)
     return float(_smoothed(_coefficients(p, labels), np.asarray(sigma))) if len(p) else np.nan
 
 
@@ -275,7 +272,7 @@ def murphy_decomposition(p: ArrayLike, labels: ArrayLike, n_bins: int = N_BINS, 
     three parts add up only if all p of a bin are equal; `within_bin`, the mean of (p - p_b)^2 - 2 (p - p_b)(y - y_b),
     makes up the rest (Stephenson et al., 2008). NaN for n = 0.
     """
-    p, labels = checked_probabilities(p, labels)
+    p, labels = checked(p, labels, probabilities=True)
     if not len(p):
         return Murphy(*[np.nan] * 4)
     bins = reliability_bins(p, labels, n_bins, binning)
@@ -292,7 +289,7 @@ def corp_decomposition(p: ArrayLike, labels: ArrayLike) -> Corp:
     The isotonic fit of the labels on p stands in for calibrated probabilities: miscalibration is what it would gain,
     discrimination what it gains over the bare positive rate. NaN for n = 0.
     """
-    p, labels = checked_probabilities(p, labels)
+    p, labels = checked(p, labels, probabilities=True)
     if not len(p):
         return Corp(*[np.nan] * 3)
     recalibrated = IsotonicRegression(y_min=0, y_max=1).fit_transform(p, labels)
@@ -336,14 +333,14 @@ def noise_floor(
     Args:
         p: probabilities, shape (n,); the labels that were observed play no part.
         seed: the same seed gives the same floor.
-        statistic: takes (p, labels, **options); those of `calibration_error` and `smooth_ece` are computed for many
+        statistic: takes (p, labels, **options); those of this module are computed for many
             draws at once, any other draw by draw.
         options: `n_bins`, `binning`, `min_count`.
 
     Returns:
         NaN for n = 0.
     """
-    p = np.sort(checked_probabilities(p, np.zeros(np.shape(p)))[0])  # sorted rows are binned without being moved
+    p = np.sort(checked(p, np.zeros(np.shape(p)), probabilities=True)[0])  # sorted rows are binned without being moved
     if not len(p):
         return NoiseFloor(np.nan, np.nan, n_draws)
     rng, single = np.random.default_rng(seed), p.astype(np.float32)
@@ -362,7 +359,7 @@ def spiegelhalter(p: ArrayLike, labels: ArrayLike) -> CalibrationTest:
     z = sum (y - p)(1 - 2p) / sqrt(sum (1 - 2p)^2 p (1 - p)), standard normal if P(y = 1) = p and rows are independent.
     NaN where the variance is 0: no rows, or every p is 0, 1 or 0.5.
     """
-    p, labels = checked_probabilities(p, labels)
+    p, labels = checked(p, labels, probabilities=True)
     tilt = 1 - 2 * p
     z = float(divide(np.sum((labels - p) * tilt), np.sqrt(np.sum(tilt**2 * p * (1 - p)))))
     return CalibrationTest(z, float(2 * ndtr(-abs(z))))

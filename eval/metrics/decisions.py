@@ -62,10 +62,9 @@ def _of_counts(formula: Callable[[Floats, Floats, Floats, Floats], Floats]) -> C
 
 def confusion(decisions: ArrayLike, labels: ArrayLike) -> Confusion:
     """Confusion counts of boolean decisions against labels, both shape (n,)."""
-    said, is_so = np.asarray(decisions, dtype=bool), np.asarray(labels) == 1
-    return Confusion(
-        int(np.sum(said & is_so)), int(np.sum(said & ~is_so)), int(np.sum(~said & ~is_so)), int(np.sum(~said & is_so))
-    )
+    positive, is_so = np.asarray(decisions, dtype=bool), np.asarray(labels) == 1
+    cells = (positive & is_so, positive & ~is_so, ~positive & ~is_so, ~positive & is_so)
+    return Confusion(*(int(np.sum(cell)) for cell in cells))
 
 
 @_of_counts
@@ -147,25 +146,3 @@ def specificity(tp: Floats, fp: Floats, tn: Floats, fn: Floats) -> Floats:
 def predicted_positive_rate(tp: Floats, fp: Floats, tn: Floats, fn: Floats) -> Floats:
     """Share of rows called positive, (tp + fp) / n; NaN for n = 0."""
     return divide(tp + fp, tp + fp + tn + fn)
-
-
-DECISION_METRICS: tuple[CountMetric, ...] = (
-    f1,
-    f1_negative,
-    f1_macro,
-    f1_micro,
-    f1_weighted,
-    accuracy,
-    balanced_accuracy,
-    youden,
-    mcc,
-    precision,
-    recall,
-    specificity,
-    predicted_positive_rate,
-)
-
-
-def decision_metrics(counts: Confusion) -> dict[str, float]:
-    """Every metric of this module by its name."""
-    return {metric.__name__: metric(counts) for metric in DECISION_METRICS}

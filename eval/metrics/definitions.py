@@ -1,55 +1,25 @@
-"""What each number means: one sentence per metric, and which average the five papers' published numbers follow.
+"""The papers' measures in a sentence each, and which convention each of their published numbers follows.
 
-A report prints `definition(name)` beside each number. `print(published_markdown())` shows which convention a published
-number follows and how that is known, so that numbers are compared only where they mean the same. `always_yes` is the
-baseline that tells averages apart: on half positives it has F1 66.7 (positive class), 33.3 (macro), 50.0 (micro).
+`published_markdown()` shows the convention of a published number and how that is known, so that numbers are compared
+only where they mean the same. The sentences of our own metrics are in `catalogue.METRICS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from ...core import RowError
-from .decisions import Confusion, decision_metrics
 
 Known = Literal["stated", "computed", "inferred", "read in its code", "not stated"]
 
-DEFINITIONS: dict[str, str] = {
+OTHER_DEFINITIONS: dict[str, str] = {
     "n": "Rows that were scored and are labelled: what every metric stands on.",
-    "positive_rate": "Share of rows labelled supported; average precision of a random ranking.",
-    "auc": "Probability that a supported row's margin is above another's, ties counting half.",
     "auc_of_verdicts": "ROC-AUC of yes/no verdicts instead of scores, which is balanced accuracy.",
-    "ap": "Average precision: precision summed over steps of recall, not the trapezoid under the PR curve.",
-    "f1": "F1 of the supported class, 2 tp / (2 tp + fp + fn).",
-    "f1_negative": "F1 of the class that is not supported, 2 tn / (2 tn + fp + fn).",
-    "f1_macro": "Plain mean of the two classes' F1.",
-    "f1_micro": "F1 of both classes' counts pooled, which is accuracy.",
-    "f1_weighted": "Mean of the two classes' F1, weighted by how often each label occurs.",
-    "accuracy": "Share of right decisions.",
-    "balanced_accuracy": "Mean of recall and specificity; 50 % for any constant answer.",
-    "youden": "Recall + specificity - 1.",
-    "mcc": "Matthews' correlation of decisions and labels; undefined where either is constant.",
-    "precision": "Share of rows called supported that are.",
-    "recall": "Share of supported rows called so.",
-    "specificity": "Share of rows not supported that are called so.",
-    "predicted_positive_rate": "Share of rows called supported.",
-    "brier": "Mean of (p - y)^2 over one class, half of the two-class form.",
-    "nll": "Mean log-loss in nats, from log-odds.",
     "ece": "The same as ece_event.",
-    "ece_event": "Mean gap over bins between P(supported) and the share supported, weighted by rows.",
-    "ece_top_label": "Mean gap over bins between confidence max(p, 1 - p) and accuracy, weighted by rows.",
-    "ece_classwise": "Mean of the event ECE of both classes.",
-    "ece_debiased": "Event ECE less the part that chance in each bin's labels explains.",
     "rms_ce_debiased": "Root of the squared calibration error less its bias.",
-    "smooth_ece": "Calibration error with a kernel whose width is chosen by the data, without bins.",
     "mce": "Largest gap of any bin between P(supported) and the share supported.",
     "noise_floor": "The ECE that a perfectly calibrated model would show on as many rows.",
-    "aurc": "Area under the error rate of the most confident rows over their share, by a named rule; lower is better.",
-    "e_aurc": "AURC less that of the best possible ranking of the same errors.",
-    "augrc": "Area under the share of all rows that are accepted and wrong, over coverage; lower is better.",
-    "accuracy_at_coverage": "Accuracy among the most confident rows that make up a given share of all.",
     "coverage_at_risk": "Largest share of rows that can be accepted at no more than a given error rate.",
     "abstention_calibration_error": "Mean over corruption levels of the gap between a model's abstention and people's.",
     "shapley_reliance": "A modality's mean gain in accuracy over all orders of making modalities clean.",
@@ -137,24 +107,6 @@ PUBLISHED: tuple[Published, ...] = (
 )
 
 
-def definition(name: str) -> str:
-    """The one sentence that says what a metric is; `_before` and `_after` (calibration) may follow its name.
-
-    Raises:
-        RowError: no metric has that name.
-    """
-    plain = name.removesuffix("_before").removesuffix("_after")
-    if plain not in DEFINITIONS:
-        raise RowError(f"conventions: no such metric, got {name!r}; use one of {', '.join(DEFINITIONS)}")
-    return DEFINITIONS[plain]
-
-
-def definitions(names: Iterable[str]) -> dict[str, str]:
-    """The sentences for those of the names that are metrics, in order; other columns of a table are passed over."""
-    plain = {name: name.removesuffix("_before").removesuffix("_after") for name in names}
-    return {name: DEFINITIONS[key] for name, key in plain.items() if key in DEFINITIONS}
-
-
 def published_markdown(paper: str | None = None) -> str:
     """`PUBLISHED` as a Markdown table, of one paper or of all.
 
@@ -164,12 +116,6 @@ def published_markdown(paper: str | None = None) -> str:
     chosen = [entry for entry in PUBLISHED if paper in (None, entry.paper)]
     if not chosen:
         papers = ", ".join(dict.fromkeys(entry.paper for entry in PUBLISHED))
-        raise RowError(f"conventions: no such paper, got {paper!r}; use one of {papers}")
+        raise RowError(f"definitions: no such paper, got {paper!r}; use one of {papers}")
     rows = [f"| {e.paper} | {e.where} | {e.number} | {e.follows} | {e.known} |" for e in chosen]
     return "\n".join(["| paper | where | number | follows | known |", "|---|---|---|---|---|", *rows])
-
-
-def always_yes(n_supported: int, n_not: int) -> dict[str, float]:
-    """Every metric of decisions for a verifier that calls all claims supported: MiRAGE's baseline (its Table 10)."""
-    counts = decision_metrics(Confusion(tp=n_supported, fp=n_not, tn=0, fn=0))
-    return counts | {"auc_of_verdicts": counts["balanced_accuracy"]}

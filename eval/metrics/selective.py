@@ -100,7 +100,7 @@ def e_aurc(
         best = rate + right * np.log(np.where(right > 0, right, 1))
     else:
         n_right = n - n_errors
-        harmonic = _harmonic(n)
+        harmonic = harmonic_numbers(n)
         total = n_errors - n_right * (harmonic[n.astype(np.int64)] - harmonic[n_right.astype(np.int64)])
         best = _by_rows(total, np.where(n_right > 0, 0.0, 1.0), rate, n, rule)
     return aurc(confidence, correct, weights, rule) - best
@@ -162,7 +162,7 @@ def _sum_of_risks(accepted: Floats, errors: Floats) -> Floats:
     before, after = accepted[..., :-1], accepted[..., 1:]
     rows, wrong = after - before, np.diff(errors, axis=-1)
     share = np.divide(wrong, rows, out=np.zeros(rows.shape), where=rows > 0)
-    harmonic = _harmonic(accepted[..., -1])
+    harmonic = harmonic_numbers(accepted[..., -1])
     inverses = harmonic[after.astype(np.int64)] - harmonic[before.astype(np.int64)]
     return np.sum(wrong + (errors[..., :-1] - before * share) * inverses, axis=-1)
 
@@ -182,6 +182,6 @@ def _by_rows(total: Floats, first: Floats, last: Floats, n: Floats, rule: Rule) 
     return divide(total + (first - last) / 2, n)
 
 
-def _harmonic(n: Floats) -> Floats:
+def harmonic_numbers(n: Floats) -> Floats:
     """Harmonic numbers H_0 .. H_max(n)."""
     return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, int(np.max(n, initial=0)) + 1))])

@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -28,35 +28,16 @@ from ...models.decision import Decision, OperatingPoint, StoredInterval, read_de
 from ...models.directory import VerifierConfig
 from ...models.engine import HEADS, make_head
 from ...models.inputs import LabelWords
-from ..metrics import definition
+from ..metrics import METRICS, Hub, Metric
 from ..scoring import read_predictions
 
 TASK_NAME = "Claim verification"
 
 
-class Metric(NamedTuple):
-    """A number of a report: its key there, the identifier hubs know it by, how a reader calls it, and its convention.
-
-    `convention` is a name of `conventions.DEFINITIONS`, under which a report also keeps the interval.
-    """
-
-    key: str
-    type: str
-    name: str
-    convention: str
-
-
-METRICS = (
-    Metric("auc", "roc_auc", "ROC-AUC", "auc"),
-    Metric("ap", "average_precision", "average precision", "ap"),
-    Metric("balanced_accuracy", "balanced_accuracy", "balanced accuracy", "balanced_accuracy"),
-    Metric("f1", "f1", "F1 of supported", "f1"),
-    Metric("f1_macro", "f1_macro", "macro F1", "f1_macro"),
-    Metric("accuracy", "accuracy", "accuracy", "accuracy"),
-    Metric("nll_after", "log_loss", "log-loss", "nll"),
-    Metric("brier_after", "brier_score", "Brier score", "brier"),
-    Metric("ece_after", "expected_calibration_error", "calibration error, 15 equal-width bins", "ece_event"),
-)
+def card_metrics() -> list[tuple[Metric, Hub]]:
+    """The metrics of a card and how it shows them, in its order."""
+    shown = [(metric, metric.hub) for metric in METRICS.values() if metric.hub is not None]
+    return sorted(shown, key=lambda pair: pair[1].place)
 
 
 @dataclass(frozen=True)
@@ -103,7 +84,7 @@ def front_matter(
 
 def model_index(name: str, config: VerifierConfig, row: Mapping[str, Any], measured: Measured) -> list[dict[str, Any]]:
     """The `model-index` of one row of results; empty where no metric is defined, as hubs take no null."""
-    metrics = [_metric(metric, row) for metric in METRICS if is_number(row.get(metric.key))]
+    metrics = [_metric(metric, hub, row) for metric, hub in card_metrics() if is_number(row.get(metric.key))]
     if not metrics:
         return []
     dataset: dict[str, Any] = {"type": measured.dataset, "name": measured.dataset}
@@ -117,7 +98,7 @@ def model_index(name: str, config: VerifierConfig, row: Mapping[str, Any], measu
 
 def interval_of(row: Mapping[str, Any], metric: Metric) -> Mapping[str, Any] | None:
     """The interval a report gives a metric; None where it gives none or an undefined one."""
-    found = (row.get("intervals") or {}).get(metric.convention) or row.get(f"{metric.key}_interval")
+    found = (row.get("intervals") or {}).get(metric.name) or row.get(f"{metric.key}_interval")
     return found if found and is_number(found.get("low")) and is_number(found.get("high")) else None
 
 
@@ -139,14 +120,15 @@ def pipeline_tag(config: VerifierConfig) -> str:
     return "image-text-to-text" if "image" in kinds else "text-classification"
 
 
-def _metric(metric: Metric, row: Mapping[str, Any]) -> dict[str, Any]:
-    args: dict[str, Any] = {"convention": definition(metric.convention)}
-    name = metric.name
+def _metric(metric: Metric, hub: Hub, row: Mapping[str, Any]) -> dict[str, Any]:
+    args: dict[str, Any] = {"convention": metric.definition}
+    name = hub.name
     if (interval := interval_of(row, metric)) is not None:
         level = float(interval.get("level", 0.95))
-        args |= {"low": float(interval["low"]), "high": float(interval["high"]), "level": level, "resampled": "groups"}
-        name += f" ({level:.0%} interval {args['low']:.3f} to {args['high']:.3f})"
-    return {"type": metric.type, "value": float(row[metric.key]), "name": name, "args": args}
+        low, high = float(interval["low"]), float(interval["high"])
+        args |= {"low": low, "high": high, "level": level, "resampled": "groups"}
+        name += f" ({level:.0%} interval {low:{metric.format}} to {high:{metric.format}})"
+    return {"type": hub.type, "value": float(row[metric.key]), "name": name, "args": args}
 
 
 def tags_of(config: VerifierConfig) -> list[str]:
@@ -197,6 +179,7 @@ def _merge_lines(merged: Mapping[str, Any] | None) -> list[str]:
 
 
 CARD, PREDICTIONS = "README.md", "predictions.parquet"
+_OF_PARTS = ("auc", "balanced_accuracy", "f1", "ece_event")  # what the tables of controls, roles and origins show
 _KINDS = {
     "video": "video segments",
     "image": "images",
@@ -330,7 +313,7 @@ def _results(report: Mapping[str, Any], measured: Measured, folder: Path) -> dic
         "metrics": _metric_table(row) if row else "",
         "measured": f"{measured.split or 'a split that was not recorded'}: {_counted(row)}" if row else "",
         "data_name": measured.dataset,
-        "intervals": any(interval_of(row, m) for m in METRICS),
+        "intervals": any(interval_of(row, metric) for metric, _ in card_metrics()),
         "tables": tables,
         "per_row": f"A margin per row is in `eval/{PREDICTIONS}`." if (folder / "eval" / PREDICTIONS).is_file() else "",
         "warnings": [*(report.get("warnings") or ()), *(report.get("remarks") or ()), *failed],
@@ -347,22 +330,22 @@ def _counted(row: Mapping[str, Any]) -> str:
 
 def _metric_table(row: Mapping[str, Any]) -> str:
     rows = []
-    for metric in METRICS:
+    for metric, hub in card_metrics():
         if is_number(row.get(metric.key)):
-            found = interval_of(row, metric)
-            between = f"{found['low']:.3f} to {found['high']:.3f}" if found else ""
-            rows.append([metric.name, f"{row[metric.key]:.3f}", between, definition(metric.convention)])
+            interval, spec = interval_of(row, metric), metric.format
+            between = f"{interval['low']:{spec}} to {interval['high']:{spec}}" if interval else ""
+            rows.append([hub.name, f"{row[metric.key]:{spec}}", between, metric.definition])
     return _table(["metric", "value", "95% interval", "convention"], rows)
 
 
 def _part_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    columns = [m for m in METRICS if m.key in ("auc", "balanced_accuracy", "f1", "ece_after")]
+    shown = [(metric, hub) for metric, hub in card_metrics() if metric.name in _OF_PARTS]
     cells = [
         [str(row["name"]), f"{row['n']:,}", f"{row.get('n_failed', 0):,}"]
-        + [f"{row[m.key]:.3f}" if is_number(row.get(m.key)) else "–" for m in columns]
+        + [f"{row[m.key]:{m.format}}" if is_number(row.get(m.key)) else "–" for m, _ in shown]
         for row in rows
     ]
-    return _table(["", "n", "failed", *(m.name for m in columns)], cells)
+    return _table(["", "n", "failed", *(hub.name for _, hub in shown)], cells)
 
 
 _POINT_COLUMNS = ["name", "p >=", "on its rows", "95% interval", "tp", "fp", "tn", "fn"]

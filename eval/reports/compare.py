@@ -18,17 +18,16 @@ import numpy as np
 from ...core import RowError
 from ...models.decision import IDENTITY, Decision, OperatingPoint, read_decision
 from ..calibration import read_fitted_rows
+from ..metrics import MetricRows, metric_rows
 from ..scoring import Prediction, read_predictions, refuse_teacher_file
 from ..uncertainty import (
     HEADLINE,
     N_DRAWS,
-    HeadlineRows,
     adjusted_p,
     as_observed,
     cluster_permutation,
     delong_difference,
     difference_intervals,
-    headline_rows,
     headline_values,
     matched,
     mcnemar,
@@ -97,7 +96,7 @@ def read_contender(text: str) -> Contender:
 
 
 def side_by_side(contenders: Sequence[Contender]) -> list[dict[str, Any]]:
-    """A `measuring.table_row` per verifier, on the pairs that all of them hold."""
+    """A `table_row` per verifier, on the pairs that all of them hold."""
     shared = set.intersection(*({p.pair_id for p in c.scored.predictions} for c in contenders))
     rows = []
     for each in contenders:
@@ -134,7 +133,7 @@ def compare_pair(first: Contender, second: Contender, n_draws: int = N_DRAWS) ->
     """First minus second on the pairs both scored.
 
     Returns:
-        Counts of rows matched and not; under `metrics` for each of `headline_draws.HEADLINE` both values, the
+        Counts of rows matched and not; under `metrics` for each of `uncertainty.HEADLINE` both values, the
         `difference`, its clustered `interval` and the `p_value` of the cluster permutation test (NaN for accuracy at
         coverage, which has none); `mcnemar` on the verdicts and `delong` on the AUCs as checks; `cautions`.
 
@@ -163,12 +162,12 @@ def _rows_of(scored: Scored, pair_ids: Sequence[str]) -> Scored:
     return scored.take(np.array([at[pair_id] for pair_id in pair_ids], dtype=np.int64))
 
 
-def _headline(scored: Scored) -> HeadlineRows:
-    return headline_rows(scored.margins, scored.p, scored.labels, scored.point.threshold, log_odds=scored.logits)
+def _headline(scored: Scored) -> MetricRows:
+    return metric_rows(scored.margins, scored.p, scored.labels, scored.point.threshold, log_odds=scored.logits)
 
 
 def _differences(
-    first: HeadlineRows, second: HeadlineRows, groups: Any, n_draws: int
+    first: MetricRows, second: MetricRows, groups: Any, n_draws: int
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     intervals = difference_intervals(first, second, groups, n_draws)
     tests = cluster_permutation(first, second, groups, n_draws)

@@ -31,6 +31,7 @@ from ..metrics import (
     Confusion,
     Confusions,
     Floats,
+    Resamples,
     bin_index,
     confusion,
     divide,
@@ -42,7 +43,7 @@ from ..metrics import (
     specificity,
 )
 from ..scoring import Prediction
-from ..uncertainty import N_DRAWS, Interval, Resamples, interval_of, resample
+from ..uncertainty import N_DRAWS, Interval, interval_of, resample
 from .caveats import leaks, remarks, watermark
 from .compare import Contender, adjust, compare, compare_pair, contender
 from .table_rows import Scored, failures, full_row, rows_by, rows_by_size, table_row, worst_groups

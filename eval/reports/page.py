@@ -24,7 +24,7 @@ from .compare import Contender
 from .examples import Clip, make_clips
 from .numbers import measure
 from .table_rows import Scored, apply_decision, right
-from .tables import Cell, Table, compare_tables, every_number, main_tables, part_tables, spoken, threshold_tables
+from .tables import Cell, Table, compare_tables, every_number, main_tables, meanings, part_tables, threshold_tables
 
 CONVENTIONS: tuple[tuple[str, str], ...] = (
     ("positive", "supported; refuted and not enough information are negative"),
@@ -83,7 +83,7 @@ class Report:
     @property
     def conventions(self) -> list[tuple[str, str]]:
         """What every name means."""
-        return [*CONVENTIONS, *spoken([*self.first, *self.others])]
+        return [*CONVENTIONS, *meanings([*self.first, *self.others])]
 
 
 def fitted(report: Report) -> list[tuple[str, str]]:

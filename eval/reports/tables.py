@@ -1,8 +1,7 @@
 """The tables of a report as text, from its numbers: one form for the page, Markdown and the terminal.
 
-A table of rows that were fitted on carries the watermark in its first heading, so that no copy of it goes without.
-
-Tables of a report about thresholds, shares of supported claims, and other verifiers.
+Columns and lines follow `METRICS`. A table of rows that were fitted on carries the watermark in its first heading, so
+that no copy of it goes without.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..metrics import DEFINITIONS
+from ..metrics import METRICS, Metric, definitions
 
 NONE = "–"
 
@@ -43,56 +42,28 @@ class Table:
         return (first, *self.columns[1:])
 
 
-# (heading, key, format, metric whose interval is shown): the columns of every table of parts, verifiers and controls.
-COLUMNS: tuple[tuple[str, str, str, str], ...] = (
-    ("n", "n", "d", ""),
-    ("failed", "n_failed", "d", ""),
-    ("groups", "n_groups", "d", ""),
-    ("positive rate", "positive_rate", ".3f", ""),
-    ("AUC", "auc", ".3f", "auc"),
-    ("AP", "ap", ".3f", ""),
-    ("F1", "f1", ".3f", "f1"),
-    ("balanced acc.", "balanced_accuracy", ".3f", "balanced_accuracy"),
-    ("Brier", "brier_after", ".3f", "brier"),
-    ("NLL", "nll_after", ".3f", "nll"),
-    ("ECE before", "ece_before", ".3f", ""),
-    ("ECE after", "ece_after", ".3f", "ece_event"),
-    ("ECE by chance", "ece_after_floor", ".3f", ""),
-    ("acc. at 80 %", "accuracy_at_coverage", ".3f", "accuracy_at_coverage"),
-)
-# (label, key, key before calibration): one line each of the table of every number.
-EVERY: tuple[tuple[str, str, str], ...] = (
-    ("AUC", "auc", ""),
-    ("AP (chance: the positive rate)", "ap", ""),
-    ("positive rate", "positive_rate", ""),
-    ("F1, supported class", "f1", ""),
-    ("F1, other class", "f1_negative", ""),
-    ("F1, macro", "f1_macro", ""),
-    ("F1, micro", "f1_micro", ""),
-    ("F1, weighted", "f1_weighted", ""),
-    ("balanced accuracy", "balanced_accuracy", ""),
-    ("MCC", "mcc", ""),
-    ("precision", "precision", ""),
-    ("recall", "recall", ""),
-    ("specificity", "specificity", ""),
-    ("called supported", "predicted_positive_rate", ""),
-    ("Brier score", "brier", "brier_before"),
-    ("NLL", "nll", "nll_before"),
-    ("ECE, event, equal width", "ece_event", "ece_before"),
-    ("ECE, event, equal mass", "ece_event_mass", ""),
-    ("ECE, event, debiased", "ece_debiased", ""),
-    ("ECE, top-label", "ece_top_label", "ece_top_label_before"),
-    ("ECE, classwise", "ece_classwise", ""),
-    ("smooth ECE", "smooth_ece", ""),
-    ("MCE, equal mass", "mce_mass", ""),
-    ("accuracy at 50 % coverage", "accuracy_at_coverage_50", ""),
-    ("accuracy at 80 % coverage", "accuracy_at_coverage", ""),
-    ("accuracy at 90 % coverage", "accuracy_at_coverage_90", ""),
-    ("coverage at 5 % errors", "coverage_at_risk_5", ""),
-    ("AURC", "aurc", ""),
-    ("E-AURC", "e_aurc", ""),
-    ("AUGRC", "augrc", ""),
-)
+_COUNTS = (("n", "n", "d"), ("failed", "n_failed", "d"), ("groups", "n_groups", "d"))
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the tables of parts, verifiers and controls; `interval` names the metric whose interval is shown."""
+
+    heading: str
+    key: str
+    format: str = ".3f"
+    interval: str = ""
+
+
+def columns() -> list[Column]:
+    """Counts, the positive rate, then every metric of `METRICS` that has a column."""
+    listed = [Column(*count) for count in _COUNTS] + [Column("positive rate", "positive_rate")]
+    for metric in METRICS.values():
+        if metric.column:
+            listed.append(Column(metric.column, metric.key, metric.format, metric.name if metric.is_headline else ""))
+        if metric.chance_column:
+            listed.append(Column(metric.chance_column, f"{metric.key}_floor", metric.format))
+    return listed
 
 
 def main_tables(numbers: Mapping[str, Any]) -> list[Table]:
@@ -119,15 +90,16 @@ def part_tables(numbers: Mapping[str, Any]) -> list[Table]:
 def every_number(numbers: Mapping[str, Any]) -> Table:
     """The headline in full: value, interval, value before calibration, and what chance alone would give."""
     row = numbers["headline"]
+    metrics = _lines(row)
     lines = [
         (
-            Cell(label),
-            Cell(number(row.get(key))),
-            Cell(span(row["intervals"].get(key))),
-            Cell(number(row.get(before)) if before else ""),
-            Cell(_floor(row, key)),
+            Cell(metric.line),
+            Cell(number(row.get(metric.name), metric.format)),
+            Cell(span(row["intervals"].get(metric.name), metric.format)),
+            Cell(number(row.get(metric.before), metric.format) if metric.before else ""),
+            Cell(_floor(row, metric)),
         )
-        for label, key, before in _every(row)
+        for metric in metrics
     ]
     threshold = numbers["operating_point"]["threshold"]
     notes = [
@@ -140,19 +112,21 @@ def every_number(numbers: Mapping[str, Any]) -> Table:
         f"Checks: DeLong's interval of the AUC, clustered, {span(row['delong'])}; Spiegelhalter's test of calibration, "
         f"rows taken as independent, p = {p_value(row['spiegelhalter_p'])}.",
     ]
-    columns = ("", "value", "95 % interval", "before calibration", "by chance (95 %)")
-    keys = tuple(key for _, key, _ in _every(row))
-    return Table("Every number", columns, lines, tuple(notes), numbers["watermark"], keys)
+    headings = ("", "value", "95 % interval", "before calibration", "by chance (95 %)")
+    names = tuple(metric.name for metric in metrics)
+    return Table("Every number", headings, lines, tuple(notes), numbers["watermark"], names)
 
 
-def spoken(tables: Iterable[Table]) -> list[tuple[str, str]]:
-    """Names, those of one meaning joined, and meaning of every metric in the tables, as `conventions` has it."""
-    labels = {key: label for label, key, _, _ in COLUMNS} | {key: label for label, key, _ in EVERY}
+def meanings(tables: Iterable[Table]) -> list[tuple[str, str]]:
+    """The labels of every metric in the tables, those of one meaning joined, and that meaning."""
+    sentences = definitions() | {metric.key: metric.definition for metric in METRICS.values()}
+    labels = {column.key: column.heading for column in columns()}
+    labels |= {metric.name: metric.line for metric in METRICS.values() if metric.label}
     named: dict[str, list[str]] = {}
     for name in dict.fromkeys(name for table in tables for name in table.names):
-        if (text := DEFINITIONS.get(_plain(name))) is not None:
+        if (text := sentences.get(name)) is not None:
             named.setdefault(text, []).append(labels.get(name, name))
-    return [("; ".join(dict.fromkeys(found)), text) for text, found in named.items()]
+    return [("; ".join(dict.fromkeys(same)), text) for text, same in named.items()]
 
 
 def number(value: float | None, spec: str = ".3f") -> str:
@@ -176,20 +150,21 @@ def p_value(value: float | None) -> str:
 
 
 def row_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    """A `measuring.table_row` in the order of `COLUMNS`, its name first."""
+    """A `table_row` in the order of `columns()`, its name first."""
     mark = f" ({row['watermark']})" if row.get("watermark") else ""
     cells = [Cell(f"{row['name']}{mark}")]
-    for _, key, spec, metric in COLUMNS:
-        cells.append(Cell(number(row[key], spec), span(row["intervals"].get(metric)) if metric else ""))
+    for column in columns():
+        under = span(row["intervals"].get(column.interval), column.format) if column.interval else ""
+        cells.append(Cell(number(row[column.key], column.format), under))
     return tuple(cells)
 
 
 def parts_table(heading: str, rows: Sequence[Mapping[str, Any]], watermark: str, notes: Sequence[str] = ()) -> Table:
-    """A table of `measuring.table_row`s."""
-    columns = ("", *(heading for heading, _, _, _ in COLUMNS))
-    return Table(
-        heading, columns, [row_cells(r) for r in rows], tuple(notes), watermark, tuple(k for _, k, _, _ in COLUMNS)
-    )
+    """A table of `table_row`s."""
+    listed = columns()
+    headings = ("", *(column.heading for column in listed))
+    names = tuple(column.key for column in listed)
+    return Table(heading, headings, [row_cells(r) for r in rows], tuple(notes), watermark, names)
 
 
 def _parts(heading: str, rows: Sequence[Mapping[str, Any]], watermark: str, notes: bool = True) -> Table:
@@ -199,33 +174,25 @@ def _parts(heading: str, rows: Sequence[Mapping[str, Any]], watermark: str, note
     return parts_table(heading, rows, watermark, cautions)
 
 
-def _every(row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The lines that say something: AUC after calibration only where corrections by part changed the ranking."""
-    if row["auc_after"] == row["auc"] or math.isnan(row["auc_after"]):
-        return list(EVERY)
-    return [EVERY[0], ("AUC of p, corrected by part", "auc_after", ""), *EVERY[1:]]
+def _lines(row: Mapping[str, Any]) -> list[Metric]:
+    """The metrics that say something: AUC after calibration only where corrections by part changed the ranking."""
+    is_same = row["auc_after"] == row["auc"] or math.isnan(row["auc_after"])
+    return [metric for metric in METRICS.values() if metric.label and not (is_same and metric.name == "auc_after")]
 
 
-def _floor(row: Mapping[str, Any], key: str) -> str:
-    if f"{key}_floor" not in row:
+def _floor(row: Mapping[str, Any], metric: Metric) -> str:
+    if metric.statistic is None:
         return ""
-    return f"{number(row[f'{key}_floor'])} ({number(row[f'{key}_floor_high'])})"
-
-
-def _plain(name: str) -> str:
-    """The name that `conventions` knows a variant under."""
-    for end in ("_mass", "_50", "_90", "_5", "_after", "_before", "_floor"):
-        name = name.removesuffix(end)
-    return "ece_event" if name == "ece" else name
+    low, high = (number(row[f"{metric.name}{end}"], metric.format) for end in ("_floor", "_floor_high"))
+    return f"{low} ({high})"
 
 
 def _control_differences(found: Sequence[Mapping[str, Any]], watermark: str) -> Table:
-    labels = {key: label for label, _, _, key in COLUMNS if key}
-    names = list(labels)
+    labels = {column.interval: column.heading for column in columns() if column.interval}
     rows = []
     for each in found:
         cells = [Cell(each["second"]), Cell(str(each["n"]))]
-        for name in names:
+        for name in labels:
             metric = each["metrics"][name]
             under = [span(metric["interval"], "+.3f")]
             if not math.isnan(metric["p_value"]):
@@ -391,21 +358,12 @@ def _shares(found: Mapping[str, Any], watermark: str) -> Table:
 
 
 def _pair(found: Mapping[str, Any], watermark: str, n_tests: int) -> Table:
-    names = {
-        "auc": "AUC",
-        "f1": "F1, supported class",
-        "balanced_accuracy": "balanced accuracy",
-        "brier": "Brier score",
-        "nll": "NLL",
-        "ece_event": "ECE, event",
-        "accuracy_at_coverage": "accuracy at 80 % coverage",
-    }
     rows = []
     for name, metric in found["metrics"].items():
         between = span(metric["interval"], "+.3f")
         values = (number(metric["first"]), number(metric["second"]), number(metric["difference"], "+.3f"), between)
         tests = (p_value(metric["p_value"]), p_value(metric["adjusted_p"]))
-        rows.append(tuple(Cell(text) for text in (names[name], *values, *tests)))
+        rows.append(tuple(Cell(text) for text in (METRICS[name].label, *values, *tests)))
     columns = ("", found["first"], found["second"], "difference", "95 % interval", "p", "adjusted p")
     notes = [
         f"{found['n']} pairs of {found['n_groups']} groups that both scored; left out: {found['n_only_first']} only in "
@@ -423,4 +381,4 @@ def _pair(found: Mapping[str, Any], watermark: str, n_tests: int) -> Table:
             f"p {p_value(found['delong']['p_value'])}."
         )
     heading = f"{found['first']} against {found['second']}"
-    return Table(heading, columns, rows, tuple(notes), watermark, tuple(names))
+    return Table(heading, columns, rows, tuple(notes), watermark, tuple(found["metrics"]))

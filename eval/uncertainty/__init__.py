@@ -1,22 +1,8 @@
 """How sure a number is: resampling, intervals, paired and rank tests."""
 
-from .bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, Resamples, as_observed, interval_of, resample, trust
-from .delong import delong, delong_difference
-from .metric_draws import (
-    COVERAGE,
-    HEADLINE,
-    HeadlineRows,
-    accuracy_at_coverage_draws,
-    ap_draws,
-    auc_draws,
-    aurc_draws,
-    harmonic_numbers,
-    headline_intervals,
-    headline_rows,
-    headline_values,
-    summed_columns,
-    values_of_sums,
-)
+from .auc_covariance import delong, delong_difference
+from .bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, as_observed, clustered_interval, interval_of, resample, trust
+from .headline import HEADLINE, headline_intervals, headline_values
 from .paired_tests import (
     PermutationTest,
     adjusted_p,
@@ -26,36 +12,32 @@ from .paired_tests import (
     mcnemar,
     permuted_auc,
 )
+from .rank_tests import Friedman, SignedRank, friedman, group_means, signed_rank
 
 __all__ = [
-    "COVERAGE",
     "FEWEST_GROUPS",
     "HEADLINE",
     "N_DRAWS",
-    "HeadlineRows",
+    "Friedman",
     "Interval",
     "PermutationTest",
-    "Resamples",
-    "accuracy_at_coverage_draws",
+    "SignedRank",
     "adjusted_p",
-    "ap_draws",
     "as_observed",
-    "auc_draws",
-    "aurc_draws",
     "cluster_permutation",
+    "clustered_interval",
     "delong",
     "delong_difference",
     "difference_intervals",
-    "harmonic_numbers",
+    "friedman",
+    "group_means",
     "headline_intervals",
-    "headline_rows",
     "headline_values",
     "interval_of",
     "matched",
     "mcnemar",
     "permuted_auc",
     "resample",
-    "summed_columns",
+    "signed_rank",
     "trust",
-    "values_of_sums",
 ]

@@ -1,17 +1,14 @@
-"""Bootstrap over whole groups: the resamples, what a sum over rows is in each of them, and the interval that follows.
+"""Bootstrap over whole groups: drawing the resamples, and the interval that values over them give.
 
 Rows about one video are not independent, so a draw takes as many groups as there are, with replacement, and a row
-counts as often as its group was taken (Davison and Hinkley, 1997, section 3.8). Every metric that is a function of sums
-over rows then costs one matrix product for all draws together.
+counts as often as its group was taken (Davison and Hinkley, 1997, section 3.8). `clustered_interval` serves any metric
+that takes weights; the metrics of a report have faster draws of their own (`Metric.draws`).
 
-Shape suffixes: _D draws, _G groups, _K columns.
-
-Clustered intervals of any metric that takes weights; `headline_draws` is the fast way to those of the headline.
+Shape suffixes: _D draws, _G groups.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,14 +17,13 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtr, ndtri
 
 from ...core import RowError
+from ..metrics import CELLS_AT_ONCE, Floats, Resamples, WeightedMetric, weighted_draws
 
-Floats = NDArray[np.float64]
 Method = Literal["percentile", "bca"]
 
 N_DRAWS = 10_000
 FEWEST_GROUPS = 20  # below, a clustered interval covers clearly less than it says
 _MOST_UNDEFINED = 0.05  # share of draws without a value above which the rest is a selection
-_CELLS_AT_ONCE = 2_000_000  # counts turned to float64 at once: 16 MB
 _MOST_FLOAT32_BYTES, _MOST_BYTES = 2**28, 2**30
 
 
@@ -54,75 +50,6 @@ class Interval:
     largest_share: float | None = None
 
 
-@dataclass(frozen=True)
-class Resamples:
-    """How often each draw takes each group.
-
-    Attributes:
-        group_of_row: number of each row's group, shape (n,).
-        times_DG: counts, shape (draws, groups); whole numbers, stored as float32, or uint8 where they are very many.
-    """
-
-    group_of_row: NDArray[np.int64]
-    times_DG: NDArray[np.float32] | NDArray[np.uint8]
-
-    @property
-    def n_draws(self) -> int:
-        return self.times_DG.shape[0]
-
-    @property
-    def n_groups(self) -> int:
-        return self.times_DG.shape[1]
-
-    @property
-    def largest_share(self) -> float | None:
-        """Part of the rows that the largest group holds; None without rows."""
-        n = len(self.group_of_row)
-        return float(np.max(np.bincount(self.group_of_row)) / n) if n else None
-
-    def sums(self, per_row: ArrayLike) -> Floats:
-        """Sums over the rows of each draw, a row counting as often as its group was taken.
-
-        Args:
-            per_row: shape (n,) or (n, k), no NaN.
-
-        Returns:
-            Shape (draws,) or (draws, k).
-        """
-        return self.over_groups(self.by_group(per_row))
-
-    def over_groups(self, per_group: Floats) -> Floats:
-        """Sums over the groups of each draw: shape (groups,) or (groups, k) in, (draws,) or (draws, k) out."""
-        return np.concatenate([times @ per_group for times in self.blocks()])
-
-    def observed(self, per_row: ArrayLike) -> Floats:
-        """Sums over the rows as they are: a scalar array or shape (k,)."""
-        return self.by_group(per_row).sum(axis=0)
-
-    def by_group(self, per_row: ArrayLike) -> Floats:
-        """Sums over the rows of each group, shape (groups,) or (groups, k)."""
-        values = np.asarray(per_row, dtype=np.float64)
-        if values.ndim not in (1, 2) or len(values) != len(self.group_of_row):
-            raise RowError(
-                f"bootstrap: one value (or row of values) per row is summed, got shape {values.shape} for "
-                f"{len(self.group_of_row)} rows; give each row its own"
-            )
-        if np.isnan(values).any():
-            raise RowError(f"bootstrap: NaN cannot be summed, got {np.isnan(values).sum()}; leave failed rows out")
-        sums = np.zeros((self.n_groups, *values.shape[1:]))
-        if values.ndim == 1:
-            return np.bincount(self.group_of_row, values, minlength=self.n_groups).astype(np.float64)
-        for column in range(values.shape[1]):
-            sums[:, column] = np.bincount(self.group_of_row, values[:, column], minlength=self.n_groups)
-        return sums
-
-    def blocks(self) -> Iterator[Floats]:
-        """The counts a few draws at a time, float64, shape (some draws, groups): whole they might not fit in memory."""
-        at_once = max(1, _CELLS_AT_ONCE // max(1, self.n_groups))
-        for start in range(0, max(1, self.n_draws), at_once):
-            yield self.times_DG[start : start + at_once].astype(np.float64)
-
-
 def resample(groups: ArrayLike, n_draws: int = N_DRAWS, seed: int = 0) -> Resamples:
     """Draw whole groups with replacement, as many as there are, `n_draws` times.
 
@@ -140,7 +67,7 @@ def resample(groups: ArrayLike, n_draws: int = N_DRAWS, seed: int = 0) -> Resamp
     fits = 4 * cells <= _MOST_FLOAT32_BYTES
     times_DG = np.empty((n_draws, n_groups), np.float32) if fits else np.empty((n_draws, n_groups), np.uint8)
     rng = np.random.default_rng(seed)
-    at_once = max(1, _CELLS_AT_ONCE // max(1, n_groups))
+    at_once = max(1, CELLS_AT_ONCE // max(1, n_groups))
     for start in range(0, n_draws if n_groups else 0, at_once):
         size = min(at_once, n_draws - start)
         taken = rng.integers(n_groups, size=(size, n_groups)) + n_groups * np.arange(size)[:, None]
@@ -237,12 +164,6 @@ def _bca_tails(
     return ndtr(bias + z / (1 - acceleration * z)), None
 
 
-__all__ = ["Interval", "WeightedMetric", "clustered_interval"]
-
-WeightedMetric = Callable[[ArrayLike, ArrayLike, NDArray[np.float64]], NDArray[np.float64]]
-_WEIGHTS_AT_ONCE = 1_000_000  # weights held at once: draws x rows; bounds memory at tens of megabytes
-
-
 def clustered_interval(
     metric: WeightedMetric,
     scores: ArrayLike,
@@ -267,19 +188,9 @@ def clustered_interval(
     if drawn.n_groups < 2:
         return interval_of([], np.nan, level, method, None, drawn.n_groups, drawn.largest_share)
 
-    def values(of: Resamples) -> NDArray[np.float64]:
-        return _by_weights(metric, scores, labels, of)
+    def values(of: Resamples) -> Floats:
+        return weighted_draws(metric, scores, labels, of)
 
     jackknife = values(leaving_one_out(drawn)) if method == "bca" else None
     estimate = float(values(as_observed(drawn))[0])
     return interval_of(values(drawn), estimate, level, method, jackknife, drawn.n_groups, drawn.largest_share)
-
-
-def _by_weights(metric: WeightedMetric, scores: ArrayLike, labels: ArrayLike, drawn: Resamples) -> NDArray[np.float64]:
-    """The metric in each draw, shape (draws,)."""
-    at_once = max(1, _WEIGHTS_AT_ONCE // max(1, len(drawn.group_of_row)))
-    parts = []
-    for start in range(0, drawn.n_draws, at_once):
-        times = drawn.times_DG[start : start + at_once].astype(np.float64)
-        parts.append(metric(scores, labels, times[:, drawn.group_of_row]))
-    return np.concatenate(parts)

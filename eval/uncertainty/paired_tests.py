@@ -1,11 +1,9 @@
-"""Two verifiers on the same pairs: which rows both scored, McNemar's test, intervals of differences, many comparisons.
+"""Two verifiers on the same pairs: the rows both scored, differences with intervals, and tests of them.
 
-The cluster permutation test is in `permutation`, DeLong's difference of AUCs in `delong`.
-
-Are two verifiers different on the same pairs? A permutation test that respects groups.
-
-If it made no difference which verifier spoke, swapping the two on all rows of a group would change nothing. So groups
-are swapped at random (or, where they are few, in every possible way) and the difference seen is held against those.
+The cluster permutation test respects groups. If it made no difference which verifier scored, swapping the two on all
+rows of a group would change nothing. So groups are swapped at random (or, where they are few, in every possible way)
+and the observed difference is compared with those. McNemar's test takes rows as independent. DeLong's difference of
+AUCs is in `delong`.
 
 Shape suffixes: _D ways of swapping, _G groups, _K columns.
 """
@@ -22,11 +20,10 @@ from scipy import stats
 from scipy.stats import rankdata
 
 from ...core import RowError
+from ..metrics import CELLS_AT_ONCE, Floats, MetricRows, Resamples, summed_columns, values_of_sums
 from ..scoring import Prediction, groups_of, labels_of
-from .bootstrap import N_DRAWS, Interval, Method, Resamples, as_observed, interval_of, leaving_one_out, resample
-from .metric_draws import HEADLINE, HeadlineRows, headline_values, summed_columns, values_of_sums
-
-Floats = NDArray[np.float64]
+from .bootstrap import N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
+from .headline import HEADLINE, headline_values
 
 
 @dataclass(frozen=True)
@@ -112,8 +109,8 @@ def mcnemar(first_right: ArrayLike, second_right: ArrayLike) -> McNemar:
 
 
 def difference_intervals(
-    first: HeadlineRows,
-    second: HeadlineRows,
+    first: MetricRows,
+    second: MetricRows,
     groups: ArrayLike,
     n_draws: int = N_DRAWS,
     level: float = 0.95,
@@ -123,7 +120,7 @@ def difference_intervals(
     """Intervals of first minus second in each headline metric; both are looked at on the same resamples.
 
     Args:
-        first, second: the same rows in the same order, see `headline_rows`.
+        first, second: the same rows in the same order, see `metric_rows`.
         groups: shape (n,).
     """
     check_same_rows(first, second, groups)
@@ -155,7 +152,7 @@ def adjusted_p(p_values: ArrayLike) -> Floats:
     return adjusted
 
 
-def check_same_rows(first: HeadlineRows, second: HeadlineRows, groups: ArrayLike) -> None:
+def check_same_rows(first: MetricRows, second: MetricRows, groups: ArrayLike) -> None:
     """Refuse columns that cannot be the same pairs."""
     if not np.array_equal(first.labels, second.labels) or np.shape(groups) != first.labels.shape:
         raise RowError(
@@ -173,7 +170,6 @@ def _by_id(rows: Sequence[Prediction], which: str) -> dict[str, Prediction]:
     return found
 
 
-_CELLS_AT_ONCE = 2_000_000
 _ROUNDING = 1e-12  # differences this close are equal: the order of a sum is not evidence
 
 
@@ -196,7 +192,7 @@ class PermutationTest:
 
 
 def cluster_permutation(
-    first: HeadlineRows, second: HeadlineRows, groups: ArrayLike, n_tried: int = 10_000, seed: int = 0
+    first: MetricRows, second: MetricRows, groups: ArrayLike, n_tried: int = 10_000, seed: int = 0
 ) -> dict[str, PermutationTest]:
     """Test the differences in AUC, F1, balanced accuracy, Brier, NLL and ECE, swapping whole groups.
 
@@ -204,7 +200,7 @@ def cluster_permutation(
     Decisions are swapped as made, each at its verifier's own threshold.
 
     Args:
-        first, second: the same rows in the same order, see `headline_rows`.
+        first, second: the same rows in the same order, see `metric_rows`.
         groups: shape (n,).
         n_tried: ways of swapping to sample; all are tried instead where they are no more than this.
     """
@@ -227,7 +223,7 @@ def cluster_permutation(
 
 
 def permuted_auc(
-    pairs: Sequence[tuple[HeadlineRows, HeadlineRows]], groups: ArrayLike, n_tried: int = 10_000, seed: int = 0
+    pairs: Sequence[tuple[MetricRows, MetricRows]], groups: ArrayLike, n_tried: int = 10_000, seed: int = 0
 ) -> PermutationTest:
     """Test the mean difference in AUC of several pairs of verifiers, such as one pair for each seed of training.
 
@@ -235,7 +231,7 @@ def permuted_auc(
     is the test that `cluster_permutation` makes of its AUC.
 
     Args:
-        pairs: at least one, all of the same rows in the same order, see `headline_rows`.
+        pairs: at least one, all of the same rows in the same order, see `metric_rows`.
         groups: shape (n,).
         n_tried: ways of swapping to sample; all are tried instead where they are no more than this.
     """
@@ -267,7 +263,7 @@ def _differences(sums_GK: Floats, other_GK: Floats, auc_G: Floats, swapped_DG: F
         return found | {name: one[name] - other[name] for name in one}
 
 
-def _auc_weights(first: HeadlineRows, second: HeadlineRows, each: Resamples) -> Floats:
+def _auc_weights(first: MetricRows, second: MetricRows, each: Resamples) -> Floats:
     """What each group adds to the difference of AUCs, and takes from it when swapped, shape (groups,).
 
     Let v be +1 for a group left alone, -1 for one swapped. Both AUCs are quadratic in v with the same quadratic part,
@@ -290,7 +286,7 @@ def _auc_weights(first: HeadlineRows, second: HeadlineRows, each: Resamples) -> 
 def _all_swaps(matters: NDArray[np.bool_]) -> Iterator[Floats]:
     """Every way of swapping the groups that matter, some at a time, shape (ways, groups)."""
     which, n_ways = np.flatnonzero(matters), 2 ** int(matters.sum())
-    at_once = max(1, _CELLS_AT_ONCE // max(1, len(matters)))
+    at_once = max(1, CELLS_AT_ONCE // max(1, len(matters)))
     for start in range(0, n_ways, at_once):
         way = np.arange(start, min(start + at_once, n_ways))[:, None]
         swapped = np.zeros((len(way), len(matters)))
@@ -299,6 +295,6 @@ def _all_swaps(matters: NDArray[np.bool_]) -> Iterator[Floats]:
 
 
 def _random_swaps(n_groups: int, n_tried: int, seed: int) -> Iterator[Floats]:
-    rng, at_once = np.random.default_rng(seed), max(1, _CELLS_AT_ONCE // max(1, n_groups))
+    rng, at_once = np.random.default_rng(seed), max(1, CELLS_AT_ONCE // max(1, n_groups))
     for start in range(0, n_tried, at_once):
         yield rng.integers(2, size=(min(at_once, n_tried - start), n_groups)).astype(np.float64)

@@ -17,8 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from ...core import RowError
-
-Floats = NDArray[np.float64]
+from ..metrics import Floats
 
 _MOST_EXACT = 50  # groups up to which SciPy's exact distribution is used
 _DECIMALS = 12  # differences closer than this are ties: 0.8 - 0.6 and 0.4 - 0.2 differ only by rounding

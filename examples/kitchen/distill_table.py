@@ -17,9 +17,9 @@ import numpy as np
 
 from proofreel.data_prep.dataset import read_split
 from proofreel.data_prep.pipeline import versions
-from proofreel.eval.metrics import roc_auc
+from proofreel.eval.metrics import Resamples, metric_rows, roc_auc
 from proofreel.eval.scoring import groups_of, labels_of, margins_of, read_predictions
-from proofreel.eval.uncertainty import Resamples, as_observed, headline_rows, headline_values, interval_of, resample
+from proofreel.eval.uncertainty import as_observed, headline_values, interval_of, resample
 from proofreel.models.decision import read_decision, sigmoid
 from proofreel.models.verifier import Verifier
 
@@ -148,8 +148,8 @@ def _metrics(folder: Path, n_draws: int) -> tuple[Draws, Draws]:
     used = [p for p in rows if p.error is None and p.label is not None]
     margins, labels = margins_of(used), labels_of(used)
     decision = read_decision(folder / "calibrated")
-    calibrated = headline_rows(margins, decision.calibration.predict(margins), labels, decision.point().threshold)
-    raw = headline_rows(margins, sigmoid(margins), labels, 0.5)
+    calibrated = metric_rows(margins, decision.calibration.predict(margins), labels, decision.point().threshold)
+    raw = metric_rows(margins, sigmoid(margins), labels, 0.5)
     drawn = resample(groups_of(used), n_draws)
 
     def both(of: Resamples) -> Draws:

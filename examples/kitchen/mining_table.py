@@ -15,18 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from proofreel.data_prep.pipeline import versions
+from proofreel.eval.metrics import MetricRows, auc_draws, metric_rows
 from proofreel.eval.scoring import Prediction, groups_of, labels_of, margins_of, read_predictions
-from proofreel.eval.uncertainty import (
-    HeadlineRows,
-    PermutationTest,
-    adjusted_p,
-    as_observed,
-    auc_draws,
-    headline_rows,
-    interval_of,
-    permuted_auc,
-    resample,
-)
+from proofreel.eval.uncertainty import PermutationTest, adjusted_p, as_observed, interval_of, permuted_auc, resample
 from proofreel.models.decision import sigmoid
 
 HARD = ("near_miss", "distractor", "neighbour")
@@ -104,9 +95,9 @@ def _scored(path: Path) -> list[Prediction]:
     return sorted(read_predictions(path)[0], key=lambda p: p.pair_id)
 
 
-def _headline(rows: Sequence[Prediction]) -> HeadlineRows:
+def _headline(rows: Sequence[Prediction]) -> MetricRows:
     margins = margins_of(rows)  # a row that failed is NaN, and refused: AUCs of other rows are no comparison
-    return headline_rows(margins, sigmoid(margins), labels_of(rows), 0.5)
+    return metric_rows(margins, sigmoid(margins), labels_of(rows), 0.5)
 
 
 def _name(number: int) -> str:

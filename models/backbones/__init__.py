@@ -19,7 +19,14 @@ if TYPE_CHECKING:
     from .load import load_backbone, load_processor, read_config, resolve_base, weights_sha256
     from .lora import attach_lora, part_of, trainable_summary
     from .safety import check_safetensors, check_settings, is_plain_name, read_json
-    from .shapes import Parameters, language_linears, lora_parameters, meta_model
+    from .shapes import (
+        Parameters,
+        forward_operations,
+        language_linears,
+        lora_parameters,
+        meta_model,
+        training_operations,
+    )
     from .tiny import save_tiny_model, save_tiny_text_model
 
 __all__ = [
@@ -33,6 +40,7 @@ __all__ = [
     "check_safetensors",
     "check_settings",
     "download",
+    "forward_operations",
     "is_plain_name",
     "language_linears",
     "load_backbone",
@@ -48,6 +56,7 @@ __all__ = [
     "save_tiny_model",
     "save_tiny_text_model",
     "trainable_summary",
+    "training_operations",
     "vision_config",
     "vision_layout",
     "weights_sha256",

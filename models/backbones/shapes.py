@@ -114,7 +114,7 @@ class Operations:
         return Operations(self.linear + other.linear, self.attention + other.attention)
 
 
-def forward(config: Any, grids: Sequence[Sequence[int]], prefix: int, claims: Sequence[int]) -> Operations:
+def forward_operations(config: Any, grids: Sequence[Sequence[int]], prefix: int, claims: Sequence[int]) -> Operations:
     """A forward that computes the evidence once and all claims after it; the sum over single claims is the plain way.
 
     Args:
@@ -127,10 +127,12 @@ def forward(config: Any, grids: Sequence[Sequence[int]], prefix: int, claims: Se
     n_tokens, pairs = prefix + sum(claims), _causal(prefix) + sum(n * prefix + _causal(n) for n in claims)
     output = 2 * text.hidden_size * text.vocab_size * len(claims)
     layers = Operations(2 * n_tokens * sum(i * o for i, o in language_linears(text)), 4 * text.hidden_size * pairs)
-    return _times(layers, text.num_hidden_layers) + Operations(output, 0) + vision(config.vision_config, grids)
+    return (
+        _times(layers, text.num_hidden_layers) + Operations(output, 0) + vision_operations(config.vision_config, grids)
+    )
 
 
-def training_step(
+def training_operations(
     config: Any, grids: Sequence[Sequence[int]], prefix: int, claims: Sequence[int], lora_rank: int
 ) -> Operations:
     """Forward and backward of LoRA on all linear layers of the language model, checkpointed, with a frozen tower.
@@ -139,8 +141,8 @@ def training_step(
     its weights have none); adapters' and attention's cost two. The tower only runs forward.
     """
     text, n_tokens = config.text_config, prefix + sum(claims)
-    tower = vision(config.vision_config, grids)
-    whole = forward(config, grids, prefix, claims)
+    tower = vision_operations(config.vision_config, grids)
+    whole = forward_operations(config, grids, prefix, claims)
     output = 2 * text.hidden_size * text.vocab_size * len(claims)
     layers = Operations(whole.linear - tower.linear - output, whole.attention - tower.attention)
     adapters = 2 * n_tokens * lora_rank * sum(i + o for i, o in language_linears(text)) * text.num_hidden_layers
@@ -148,7 +150,7 @@ def training_step(
     return Operations(linear, 4 * layers.attention) + tower
 
 
-def vision(config: Any, grids: Sequence[Sequence[int]]) -> Operations:
+def vision_operations(config: Any, grids: Sequence[Sequence[int]]) -> Operations:
     """The vision tower and its merger. Windows see themselves; in some layers a whole temporal patch sees itself."""
     hidden, merged = config.hidden_size, config.hidden_size * config.spatial_merge_size**2
     pixels = config.in_channels * config.temporal_patch_size * config.patch_size**2

@@ -13,12 +13,12 @@ from sklearn import metrics as sk
 from proofreel.core.errors import ProofreelError
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.calibration.fit import fit_decision
+from proofreel.eval.metrics import metric_rows
 from proofreel.eval.report import main
 from proofreel.eval.reports.compare import UNCALIBRATED, Contender, compare, compare_pair, contender, read_contender
 from proofreel.eval.reports.numbers import measure
 from proofreel.eval.reports.page import jsonable, measure_files
 from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of, margins_of, write_predictions
-from proofreel.eval.uncertainty.metric_draws import headline_rows
 from proofreel.eval.uncertainty.paired_tests import difference_intervals
 from proofreel.models.decision.calibrator import sigmoid
 
@@ -68,7 +68,7 @@ def test_values_and_differences_are_those_of_the_matched_rows() -> None:
     assert auc["difference"] == pytest.approx(auc["first"] - auc["second"])
     assert auc["interval"]["low"] > 0
     assert auc["p_value"] < 0.05
-    one, other = (headline_rows(c.scored.margins, c.scored.p, y, c.scored.point.threshold) for c in (good, poor))
+    one, other = (metric_rows(c.scored.margins, c.scored.p, y, c.scored.point.threshold) for c in (good, poor))
     again = difference_intervals(one, other, groups_of(good.scored.predictions), DRAWS)
     assert auc["interval"] == dataclasses.asdict(again["auc"])
     right = [(c.scored.p >= c.scored.point.threshold) == y for c in (good, poor)]

@@ -15,7 +15,7 @@ from examples.kitchen.grow import grow
 from proofreel.core.pairs import Pair, Passage
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
-from proofreel.eval.uncertainty.metric_draws import headline_intervals
+from proofreel.eval.uncertainty.headline import headline_intervals
 from proofreel.models.backbones.load import load_backbone
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import read_decision

@@ -12,11 +12,11 @@ from huggingface_hub.repocard_data import eval_results_to_model_index
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.eval.calibration.fit import fit_decision
-from proofreel.eval.metrics.definitions import definition
+from proofreel.eval.metrics.catalogue import definition
 from proofreel.eval.publishing.model_card import (
-    METRICS,
     DataFacts,
     Measured,
+    card_metrics,
     describe_data,
     model_index,
     pipeline_tag,
@@ -93,16 +93,16 @@ def test_the_hubs_client_reads_every_metric_back_with_its_interval_and_conventio
     assert card.data.model_name == "pan-verifier"
     results = {r.metric_type: r for r in card.data.eval_results}
     assert {"roc_auc", "f1", "balanced_accuracy", "expected_calibration_error", "log_loss"} <= set(results)
-    for metric in METRICS:
-        result = results[metric.type]
+    for metric, hub in card_metrics():
+        result = results[hub.type]
         assert result.metric_value == row[metric.key]
-        assert result.metric_args["convention"] == definition(metric.convention)
+        assert result.metric_args["convention"] == definition(metric.name)
         assert (result.dataset_name, result.dataset_split) == ("pans", "test")
         assert result.dataset_args["n_failed"] == 3
         assert result.dataset_args["manifest_sha256"] == DATA.manifest_sha256
         assert (result.task_type, result.task_name) == ("video-text-to-text", "Claim verification")
-        if metric.convention in row["intervals"]:
-            interval = row["intervals"][metric.convention]
+        if metric.name in row["intervals"]:
+            interval = row["intervals"][metric.name]
             assert (result.metric_args["low"], result.metric_args["high"]) == (interval["low"], interval["high"])
             assert f"{interval['low']:.3f} to {interval['high']:.3f}" in result.metric_name
     assert "auc" in row["intervals"]
@@ -210,7 +210,7 @@ def test_an_undefined_metric_is_left_out_rather_than_null(folder):
     measured = Measured("pans", None, None)
     (index,) = model_index("v", CONFIG, row, measured)
     kinds = {m["type"] for m in index["results"][0]["metrics"]}
-    assert kinds == {m.type for m in METRICS} - {"roc_auc", "f1"}
+    assert kinds == {hub.type for _, hub in card_metrics()} - {"roc_auc", "f1"}
     assert "split" not in index["results"][0]["dataset"]
     assert model_index("v", CONFIG, {"auc": math.nan}, measured) == []
 

@@ -10,7 +10,7 @@ from proofreel.core.prompt import Prompt
 from proofreel.models.backbones.families import vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import attach_lora
-from proofreel.models.backbones.shapes import Operations, forward, training_step, vision
+from proofreel.models.backbones.shapes import Operations, forward_operations, training_operations, vision_operations
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import collate, pack
@@ -51,7 +51,7 @@ def linear_operations(work):
 def test_linear_layers_of_a_forward_are_counted_exactly(model, packed):
     work, sizes = packed
     with torch.no_grad():
-        assert forward(model.config, *sizes).linear == linear_operations(work)
+        assert forward_operations(model.config, *sizes).linear == linear_operations(work)
 
 
 def test_linear_layers_of_a_training_step_are_counted_but_for_the_last_product_of_a_recomputed_layer(model, packed):
@@ -62,7 +62,7 @@ def test_linear_layers_of_a_training_step_are_counted_but_for_the_last_product_o
     text, n_tokens = model.config.text_config, sizes[1] + sum(sizes[2])
     # Recomputing stops once everything the backward needs is there, which is before the last adapter's second half.
     unneeded = text.num_hidden_layers * 2 * n_tokens * 2 * text.hidden_size
-    counted = training_step(model.config, *sizes, lora_rank=2).linear
+    counted = training_operations(model.config, *sizes, lora_rank=2).linear
     assert counted - unneeded == linear_operations(lambda: work().sum().backward())
 
 
@@ -80,21 +80,23 @@ def test_attention_of_the_tower_is_the_pairs_within_windows_and_frames(model, gr
     side = config.window_size // config.patch_size
     full = len(config.fullatt_block_indexes)
     pairs = full * t * (h * w) ** 2 + (config.depth - full) * t * pairs_of_windows(h, w, side)
-    assert vision(config, [grid]).attention == 4 * config.hidden_size * pairs
+    assert vision_operations(config, [grid]).attention == 4 * config.hidden_size * pairs
 
 
 def test_attention_of_the_text_is_the_pairs_that_may_see_each_other(model, packed):
     _, (grids, prefix, claims) = packed
     text = model.config.text_config
     pairs = sum(i + 1 for i in range(prefix)) + sum(prefix + i + 1 for n in claims for i in range(n))
-    seen = vision(model.config.vision_config, grids)
-    counted = forward(model.config, grids, prefix, claims).attention - seen.attention
+    seen = vision_operations(model.config.vision_config, grids)
+    counted = forward_operations(model.config, grids, prefix, claims).attention - seen.attention
     assert counted == text.num_hidden_layers * 4 * text.hidden_size * pairs
 
 
 def test_sharing_saves_the_prefix_of_every_claim_but_one(model):
-    together = forward(model.config, [(2, 4, 4)], 20, [5, 7])
-    apart = forward(model.config, [(2, 4, 4)], 20, [5]) + forward(model.config, [(2, 4, 4)], 20, [7])
-    prefix = forward(model.config, [(2, 4, 4)], 20, [])
+    together = forward_operations(model.config, [(2, 4, 4)], 20, [5, 7])
+    apart = forward_operations(model.config, [(2, 4, 4)], 20, [5]) + forward_operations(
+        model.config, [(2, 4, 4)], 20, [7]
+    )
+    prefix = forward_operations(model.config, [(2, 4, 4)], 20, [])
     assert apart == together + prefix
     assert prefix.total == Operations(prefix.linear, prefix.attention).linear + prefix.attention

@@ -13,12 +13,13 @@ from scipy import stats
 from sklearn.metrics import balanced_accuracy_score, brier_score_loss, f1_score, log_loss, roc_auc_score
 
 from proofreel.core.errors import RowError
+from proofreel.eval.metrics import MetricRows, Resamples, metric_rows
+from proofreel.eval.metrics import draws as auc_module
 from proofreel.eval.metrics.calibration_error import ece_event
+from proofreel.eval.metrics.draws import accuracy_at_coverage_draws
 from proofreel.eval.metrics.ranking import roc_auc
-from proofreel.eval.uncertainty import metric_draws as auc_module
 from proofreel.eval.uncertainty.bootstrap import (
     Interval,
-    Resamples,
     as_observed,
     clustered_interval,
     interval_of,
@@ -26,28 +27,21 @@ from proofreel.eval.uncertainty.bootstrap import (
     resample,
     trust,
 )
-from proofreel.eval.uncertainty.metric_draws import (
-    HEADLINE,
-    HeadlineRows,
-    accuracy_at_coverage_draws,
-    headline_intervals,
-    headline_rows,
-    headline_values,
-)
+from proofreel.eval.uncertainty.headline import HEADLINE, headline_intervals, headline_values
 
 Floats = NDArray[np.float64]
 
 
 def clustered_rows(
     seed: int, n: int = 60, n_groups: int = 9, decimals: int = 1
-) -> tuple[HeadlineRows, NDArray[np.int64]]:
+) -> tuple[MetricRows, NDArray[np.int64]]:
     """Rows with group effects; few decimals make many ties, in margins and in probabilities."""
     rng = np.random.default_rng(seed)
     groups = rng.integers(n_groups, size=n)
     labels = rng.integers(2, size=n)
     margins = np.round(labels - 0.5 + rng.normal(size=n_groups)[groups] + rng.normal(size=n), decimals)
     p = np.clip(np.round(1 / (1 + np.exp(-margins)), decimals + 1), 0.01, 0.99)
-    return headline_rows(margins, p, labels, threshold=0.6, coverage=0.7), groups
+    return metric_rows(margins, p, labels, threshold=0.6, coverage=0.7), groups
 
 
 def kept_most_confident(confidence: Floats, correct: Floats, coverage: float) -> float:
@@ -59,7 +53,7 @@ def kept_most_confident(confidence: Floats, correct: Floats, coverage: float) ->
     return math.nan
 
 
-def recomputed(rows: HeadlineRows, taken: NDArray[np.int64]) -> dict[str, float]:
+def recomputed(rows: MetricRows, taken: NDArray[np.int64]) -> dict[str, float]:
     """Every headline metric on the rows a draw took, by scikit-learn where it has the metric."""
     y, p, said = rows.labels[taken], rows.p[taken], rows.p[taken] >= rows.threshold
     has_both = 0 < y.sum() < len(y)
@@ -179,7 +173,7 @@ def test_nan_and_wrong_lengths_are_refused() -> None:
     for wrong in ({"margins": [np.nan, 1]}, {"p": [0.5, 1.2]}, {"labels": [0, 2]}, {"p": [0.5]}):
         columns: dict[str, Any] = good | wrong
         with pytest.raises(RowError, match="headline"):
-            headline_rows(**columns)
+            metric_rows(**columns)
     with pytest.raises(RowError, match="group"):
         headline_intervals(**good, groups=["a"])
     with pytest.raises(RowError, match="coverage"):
@@ -267,8 +261,8 @@ def test_one_class_leaves_ranking_undefined_and_probabilities_defined() -> None:
 
 def test_a_certain_and_wrong_probability_costs_infinitely_unless_its_log_odds_are_known() -> None:
     columns = {"margins": [2.0, -1.0, 40.0], "p": [0.9, 0.2, 1.0], "labels": [1, 0, 0], "threshold": 0.5}
-    assert headline_values(headline_rows(**columns), as_observed(resample(list("abc"), 1)))["nll"][0] == math.inf
-    known = headline_rows(**columns, log_odds=[math.log(9), math.log(0.25), 40.0])
+    assert headline_values(metric_rows(**columns), as_observed(resample(list("abc"), 1)))["nll"][0] == math.inf
+    known = metric_rows(**columns, log_odds=[math.log(9), math.log(0.25), 40.0])
     value = headline_values(known, as_observed(resample(list("abc"), 1)))["nll"][0]
     assert value == pytest.approx((-math.log(0.9) - math.log(0.8) + 40) / 3)
     interval = headline_intervals(**columns, groups=list("abc"), n_draws=200)["nll"]

@@ -15,10 +15,10 @@ from numpy.testing import assert_allclose
 from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
 
 from proofreel.core.errors import CalibrationError
+from proofreel.eval import metrics
 from proofreel.eval.calibrate import main
 from proofreel.eval.calibration import fit as calibrating
 from proofreel.eval.calibration.fit import PerGroup
-from proofreel.eval.metrics import ranking
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.calibrators import CALIBRATORS
@@ -63,9 +63,9 @@ def test_platt_recovers_a_planted_slope_and_intercept(slope: float, intercept: f
 def test_temperature_is_the_best_of_a_fine_grid_and_agrees_with_scikit_learn(seed: int) -> None:
     margins, labels = drawn_as(seed, 80, 0.4)
     fitted: Any = calibrating.fit_calibration(margins, labels, "temperature")
-    best = ranking.nll(fitted.logits(margins), labels)
+    best = metrics.nll(fitted.logits(margins), labels)
     grid = np.exp(np.linspace(-10, 10, 4001))
-    assert best <= min(ranking.nll(slope * margins, labels) for slope in grid)
+    assert best <= min(metrics.nll(slope * margins, labels) for slope in grid)
     reference = _TemperatureScaling().fit(margins.reshape(-1, 1), labels)
     assert_allclose(fitted.slope, 2 * reference.beta_, rtol=1e-4)  # it turns a binary x into (-x, x)
 
@@ -84,7 +84,7 @@ def test_platt_agrees_with_scikit_learn(seed: int, shift: float) -> None:
 def test_calibration_never_changes_the_ranking(method) -> None:
     margins, labels = drawn_as(3, 500, 0.3, -1.0)
     p = calibrating.fit_calibration(margins, labels, method).predict(margins)
-    assert ranking.roc_auc(p, labels) == ranking.roc_auc(margins, labels)
+    assert metrics.roc_auc(p, labels) == metrics.roc_auc(margins, labels)
 
 
 def test_perfectly_separated_rows_flag_the_temperature_and_auto_stays_finite() -> None:

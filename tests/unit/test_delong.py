@@ -12,9 +12,9 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from proofreel.core.errors import RowError
+from proofreel.eval.metrics.draws import auc_draws
+from proofreel.eval.uncertainty.auc_covariance import delong, delong_difference
 from proofreel.eval.uncertainty.bootstrap import resample
-from proofreel.eval.uncertainty.delong import delong, delong_difference
-from proofreel.eval.uncertainty.metric_draws import auc_draws
 
 Floats = NDArray[np.float64]
 

@@ -12,6 +12,8 @@ from sklearn import metrics as sk
 from proofreel.eval.calibration.fit import PerGroup, fit_decision
 from proofreel.eval.decisions.abstention import fit_band
 from proofreel.eval.metrics.calibration_error import ece_event, ece_top_label
+from proofreel.eval.metrics.catalogue import METRICS
+from proofreel.eval.metrics.draws import ap_draws, aurc_draws
 from proofreel.eval.metrics.ranking import average_precision
 from proofreel.eval.metrics.selective import augrc, aurc, e_aurc
 from proofreel.eval.reports.caveats import IN_SAMPLE, UNCHECKED, leaks, watermark
@@ -29,17 +31,15 @@ from proofreel.eval.reports.table_rows import (
     worst_groups,
 )
 from proofreel.eval.reports.tables import (
-    COLUMNS,
-    EVERY,
+    columns,
     every_number,
     main_tables,
+    meanings,
     part_tables,
-    spoken,
     threshold_tables,
 )
 from proofreel.eval.scoring.predictions import Prediction, groups_of, labels_of, margins_of
 from proofreel.eval.uncertainty.bootstrap import resample
-from proofreel.eval.uncertainty.metric_draws import ap_draws, aurc_draws
 from proofreel.models.decision.calibration import IDENTITY
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import Decision, OperatingPoint
@@ -290,11 +290,12 @@ def test_hardly_any_rows_give_numbers_and_tables_all_the_same(rows: list[Predict
 
 def test_every_number_that_is_shown_is_there_and_says_what_it_means() -> None:
     numbers = _numbers(_rows(300, 30))
-    shown = {key for _, key, _ in EVERY} | {before for _, _, before in EVERY if before}
-    assert shown | {key for _, key, _, _ in COLUMNS} <= set(numbers["headline"])
+    lines = [metric for metric in METRICS.values() if metric.label and metric.name != "auc_after"]
+    shown = {metric.name for metric in lines} | {metric.before for metric in lines if metric.before}
+    assert shown | {column.key for column in columns()} <= set(numbers["headline"])
     tables = [*main_tables(numbers), every_number(numbers), *threshold_tables(numbers)]
-    explained = {name for names, _ in spoken(tables) for name in names.split("; ")}
-    assert {label for label, _, _ in EVERY} <= explained
+    explained = {name for names, _ in meanings(tables) for name in names.split("; ")}
+    assert {metric.line for metric in lines} <= explained
 
 
 def test_right_is_agreement_at_the_threshold() -> None:

@@ -15,10 +15,11 @@ from sklearn.metrics import balanced_accuracy_score, brier_score_loss, f1_score,
 
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Label
+from proofreel.eval.metrics import MetricRows, metric_rows
 from proofreel.eval.metrics.calibration_error import ece_event
 from proofreel.eval.scoring.predictions import Prediction
 from proofreel.eval.uncertainty.bootstrap import resample
-from proofreel.eval.uncertainty.metric_draws import HEADLINE, HeadlineRows, headline_rows, headline_values
+from proofreel.eval.uncertainty.headline import HEADLINE, headline_values
 from proofreel.eval.uncertainty.paired_tests import (
     adjusted_p,
     cluster_permutation,
@@ -39,14 +40,14 @@ def row(pair_id: str, margin: float, label: Label | None = "supported", group: s
 
 def two_verifiers(
     seed: int, n: int, n_groups: int, better: float = 0.0
-) -> tuple[HeadlineRows, HeadlineRows, NDArray[np.int64]]:
+) -> tuple[MetricRows, MetricRows, NDArray[np.int64]]:
     """Two verifiers' rows with ties; `better` is how much more the first knows."""
     rng = np.random.default_rng(seed)
     groups, labels = rng.integers(n_groups, size=n), rng.permutation(np.arange(n) % 2)
     effect, found = rng.normal(size=n_groups)[groups], []
     for strength in (1 + better, 1.0):
         margins = np.round(strength * (2 * labels - 1) + effect + rng.normal(size=n), 1)
-        found.append(headline_rows(margins, 1 / (1 + np.exp(-margins)), labels, threshold=0.55))
+        found.append(metric_rows(margins, 1 / (1 + np.exp(-margins)), labels, threshold=0.55))
     return found[0], found[1], groups
 
 
@@ -117,7 +118,7 @@ def test_mcnemar_exact_is_scipys_and_never_differing_is_no_evidence() -> None:
         mcnemar([True], [True, False])
 
 
-def swapped_metrics(first: HeadlineRows, second: HeadlineRows, is_swapped: NDArray[np.bool_]) -> dict[str, float]:
+def swapped_metrics(first: MetricRows, second: MetricRows, is_swapped: NDArray[np.bool_]) -> dict[str, float]:
     """First minus second by scikit-learn, after swapping the two on some rows; ranks are each verifier's own."""
     y, of_each = first.labels, []
     ranks = [stats.rankdata(rows.margins) for rows in (first, second)]
@@ -207,7 +208,7 @@ def test_swapping_the_verifiers_turns_the_difference_round_and_keeps_the_p_value
 
 def test_a_margin_on_another_scale_is_no_difference_in_auc() -> None:
     first, _, groups = two_verifiers(2, n=300, n_groups=40)
-    stretched = headline_rows(10 * first.margins + 3, first.p, first.labels, 0.55)
+    stretched = metric_rows(10 * first.margins + 3, first.p, first.labels, 0.55)
     for test in cluster_permutation(first, stretched, groups).values():
         assert test.difference == pytest.approx(0)
         assert test.p_value == 1.0
@@ -226,12 +227,12 @@ def test_no_difference_is_found_rarely_and_a_real_one_nearly_always() -> None:
 def test_one_group_one_class_and_no_rows_are_no_test() -> None:
     first, second, groups = two_verifiers(3, n=30, n_groups=5)
     assert all(math.isnan(test.p_value) for test in cluster_permutation(first, second, np.zeros(30)).values())
-    ones = [headline_rows(rows.margins, rows.p, np.ones(30), 0.5) for rows in (first, second)]
+    ones = [metric_rows(rows.margins, rows.p, np.ones(30), 0.5) for rows in (first, second)]
     found = cluster_permutation(ones[0], ones[1], groups)
     assert math.isnan(found["auc"].difference)
     assert math.isnan(found["auc"].p_value)
     assert 0 < found["brier"].p_value <= 1
-    empty = headline_rows([], [], [], 0.5)
+    empty = metric_rows([], [], [], 0.5)
     assert all(math.isnan(test.p_value) for test in cluster_permutation(empty, empty, []).values())
     with pytest.raises(RowError, match="same labelled rows"):
         cluster_permutation(first, ones[0], groups)

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from scipy.stats import binomtest
 
 from proofreel.core.errors import CalibrationError
+from proofreel.eval import metrics
 from proofreel.eval.decisions.risk_control import (
     GRID,
     MARGIN_GRID,
@@ -23,7 +24,6 @@ from proofreel.eval.decisions.risk_control import (
     groups_needed,
     hoeffding_bentkus,
 )
-from proofreel.eval.metrics import ranking
 from proofreel.models.decision.calibration import Calibration
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import OperatingPoint
@@ -187,7 +187,7 @@ def test_a_stored_point_reproduces_its_risk_and_counts_exactly(seed: int, risk) 
         assert point == fitted
         assert group_risk(p, labels, groups, point.threshold, risk) == point.metric
         assert_allclose(point.metric, _brute_risk(p, labels, groups, point.threshold, risk), rtol=1e-12)
-        assert ranking.confusion(point.decide(p), labels) == (point.tp, point.fp, point.tn, point.fn)
+        assert metrics.confusion(point.decide(p), labels) == (point.tp, point.fp, point.tn, point.fn)
         assert point.metric <= AT_MOST[risk]
         assert point.interval is not None
         assert point.interval.low <= point.metric <= point.interval.high

@@ -11,6 +11,7 @@ from nightly import first_of
 from numpy.testing import assert_allclose
 
 from proofreel.core.errors import CalibrationError, ProofreelError
+from proofreel.eval import metrics
 from proofreel.eval.decisions.thresholds import (
     ALL_NEGATIVE,
     Criterion,
@@ -19,7 +20,6 @@ from proofreel.eval.decisions.thresholds import (
     fit_points,
     fit_threshold,
 )
-from proofreel.eval.metrics import ranking
 from proofreel.models.decision.thresholds import SIMPLE_CRITERIA, OperatingPoint
 
 GOALS = [*SIMPLE_CRITERIA, "cost:1:1", "cost:5:1", "cost:1:7", "precision_at:0.5", "recall_at:0.9", "recall_at:1"]
@@ -54,7 +54,7 @@ def _reference(goal: Criterion, said: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _value(goal: Criterion, said: np.ndarray, labels: np.ndarray) -> float:
-    return float(criterion_value(goal, ranking.confusion(said, labels)))
+    return float(criterion_value(goal, metrics.confusion(said, labels)))
 
 
 def _best_of_all(goal: Criterion, p: np.ndarray, labels: np.ndarray) -> float:
@@ -108,12 +108,12 @@ def test_a_stored_point_reproduces_its_stored_metric_and_counts_exactly(
     p, labels = _drawn(seed, 200, decimals)
     fitted = fit_threshold(p, labels, objective, name="x")
     point = OperatingPoint.from_dict(json.loads(json.dumps(fitted.to_dict(), allow_nan=False)))
-    counts = ranking.confusion(point.decide(p), labels)
+    counts = metrics.confusion(point.decide(p), labels)
     assert counts == (point.tp, point.fp, point.tn, point.fn)
     assert criterion_value(criterion_of(point), counts) == point.metric
     assert (point.name, point.positive_rate, point.n) == ("x", labels.mean(), len(labels))
     if point.objective in ("f1", "balanced_accuracy"):  # the report's own functions agree to the last bit
-        assert getattr(ranking, point.objective)(counts) == point.metric
+        assert getattr(metrics, point.objective)(counts) == point.metric
 
 
 def test_objectives_of_arrays_of_counts_are_those_of_each_count() -> None:
@@ -276,7 +276,7 @@ def test_the_interval_is_that_of_resampling_groups_by_hand(objective: str) -> No
     rng, values = np.random.default_rng(9), []
     for _ in range(4_000):
         rows = np.concatenate([np.flatnonzero(groups == g) for g in rng.integers(0, 12, 12)])
-        counts = ranking.confusion(point.decide(p[rows]), labels[rows])
+        counts = metrics.confusion(point.decide(p[rows]), labels[rows])
         values.append(float(criterion_value(criterion_of(point), counts)))
     assert point.interval is not None
     width = point.interval.high - point.interval.low

@@ -15,8 +15,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import rankdata
 
 from ...core import RowError
-
-Floats = NDArray[np.float64]
+from ..metrics import Floats, checked
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,9 @@ def delong(scores: ArrayLike, labels: ArrayLike, groups: ArrayLike | None = None
         labels: 0 or 1, shape (n,).
         groups: shape (n,); None takes each row as independent.
     """
-    is_positive = _checked(scores, labels)
-    components, auc = _components(np.asarray(scores, dtype=np.float64), is_positive)
+    values, y = checked(scores, labels, "delong")
+    is_positive = y == 1
+    components, auc = _components(values, is_positive)
     error = _standard_error(components, is_positive, groups)
     found = _normal(auc, error, 0.5, level)
     return DeLong(auc, error, max(found.low, 0.0), min(found.high, 1.0), found.p_value) if error >= 0 else found
@@ -55,9 +55,8 @@ def delong_difference(
     first: ArrayLike, second: ArrayLike, labels: ArrayLike, groups: ArrayLike | None = None, level: float = 0.95
 ) -> DeLong:
     """AUC of `first` minus AUC of `second` on the same rows, each of shape (n,)."""
-    is_positive = _checked(first, labels)
-    _checked(second, labels)
-    both = [_components(np.asarray(scores, dtype=np.float64), is_positive) for scores in (first, second)]
+    is_positive = checked(first, labels, "delong")[1] == 1
+    both = [_components(checked(scores, labels, "delong")[0], is_positive) for scores in (first, second)]
     (of_first, auc_first), (of_second, auc_second) = both
     difference = auc_first - auc_second
     return _normal(difference, _standard_error(of_first - of_second, is_positive, groups), 0.0, level)
@@ -98,14 +97,3 @@ def _normal(value: float, error: float, null: float, level: float) -> DeLong:
         return DeLong(value, 0.0, value, value, 1.0 if value == null else 0.0)
     reach = float(ndtri((1 + level) / 2)) * error
     return DeLong(value, error, value - reach, value + reach, float(2 * ndtr(-abs(value - null) / error)))
-
-
-def _checked(scores: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
-    values, y = np.asarray(scores, dtype=np.float64), np.asarray(labels, dtype=np.float64)
-    if values.shape != y.shape or values.ndim != 1:
-        raise RowError(
-            f"delong: scores and labels are rows of one length, got {values.shape}, {y.shape}; give one each"
-        )
-    if np.isnan(values).any() or not np.isin(y, (0, 1)).all():
-        raise RowError("delong: scores are numbers and labels 0 or 1, got NaN or others; leave those rows out")
-    return y == 1

@@ -1,61 +1,35 @@
-"""The headline metrics in many resamples of whole groups, all from one set of resamples, and their intervals.
+"""Metrics in each of many resamples of whole groups, exactly: each draw's value is the metric on the rows it took.
 
-Decisions, Brier, NLL and ECE are functions of sums over rows, so one product of counts gives them for all draws; AUC
-and accuracy at coverage have modules of their own. Every value equals the metric on the rows the draw took.
+- ROC-AUC: the number of (positive, negative) pairs ranked rightly is a quadratic form of how often each group was
+  taken, the sum over groups g, h of times[g] U[g, h] times[h], where U[g, h] counts the positives of g above negatives
+  of h, ties half. U is computed once; then each draw costs groups squared, however many rows there are.
+- Accuracy at a coverage: coverage c keeps the most confident rows, the fewest that hold at least c of the weight, a tie
+  in confidence kept or left as one. Where that cut falls differs by draw. Rows are put into blocks by descending
+  confidence; one matrix product gives the block the cut falls into, and only that block's rows are then gone through.
+- Average precision and AURC: neither is a function of a few sums over rows, so each draw goes through the rows in order
+  of score; many draws go through a few hundred rows at a time, which stay in the processor's cache.
+- Any other metric that takes weights: `weighted_draws`, one pass over the rows per draw.
 
-Shape suffixes: _D draws, _K columns.
-
-ROC-AUC in each of many resamples of whole groups, exactly.
-
-The number of (positive, negative) pairs ranked rightly is a quadratic form of how often each group was taken: sum over
-groups g, h of times[g] U[g, h] times[h], where U[g, h] counts the positives of g above negatives of h, ties half. U is
-found once; then each draw costs groups squared, however many rows there are.
-
-Shape suffixes: _D draws, _G groups, _B blocks of rows in ascending order of score, _R rows in that order.
-
-Accuracy at a coverage in each of many resamples of whole groups, exactly.
-
-Coverage c keeps the most confident rows: the fewest that hold at least c of the weight, a tie in confidence kept or
-left as one. Where that cut falls differs by draw. Rows are put into blocks by descending confidence; one matrix product
-finds the block the cut falls into, and only that block's rows are then gone through.
-
-Shape suffixes: _D draws, _G groups, _B blocks, _R rows in descending confidence.
-
-Average precision and the area under risk-coverage in each of many resamples of whole groups, exactly.
-
-Neither is a function of a few sums over rows: each draw goes through the rows in order of score. Many draws go through
-a few hundred rows at a time, so that what is worked on stays in the processor's cache.
-
-Shape suffixes: _D draws, _G groups, _T ties (runs of equal scores) of one block.
+Shape suffixes: _D draws, _G groups, _B blocks of rows, _R rows in order of score, _T ties (runs of equal scores).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core import RowError
-from ..metrics import (
-    N_BINS,
-    Confusions,
-    Floats,
-    balanced_accuracy,
-    bin_index,
-    checked_probabilities,
-    checked_scores,
-    confidence_of,
-    divide,
-    f1,
-    roc_auc,
-)
-from .bootstrap import N_DRAWS, Interval, Method, Resamples, as_observed, interval_of, leaving_one_out, resample
+from .base import CELLS_AT_ONCE, Floats, Resamples, divide
+from .calibration_error import N_BINS, bin_index
+from .ranking import roc_auc
+from .selective import harmonic_numbers
 
+WeightedMetric = Callable[[ArrayLike, ArrayLike, Floats], Floats]
+_WEIGHTS_AT_ONCE = 1_000_000  # weights held at once: draws x rows; bounds memory at tens of megabytes
 _FORM_IS_FASTER = 200  # per draw, groups^2 multiplications cost what this many times fewer sorted rows do
-_CELLS_AT_ONCE = 2_000_000
 _EXACT_IN_FLOAT32 = 2**24
 
 
@@ -75,7 +49,7 @@ def auc_draws(scores: Floats, labels: Floats, drawn: Resamples) -> Floats:
     kind = np.float32 if largest < _EXACT_IN_FLOAT32 else np.float64
     twice_wins = twice_wins.astype(kind)
     wins_D = np.empty(drawn.n_draws)
-    at_once = max(1, _CELLS_AT_ONCE // max(1, drawn.n_groups))
+    at_once = max(1, CELLS_AT_ONCE // max(1, drawn.n_groups))
     for start in range(0, drawn.n_draws, at_once):
         times = drawn.times_DG[start : start + at_once].astype(kind, copy=False)
         against = (times @ twice_wins).astype(np.float64)
@@ -132,7 +106,7 @@ def _row_by_row(scores: Floats, labels: Floats, drawn: Resamples) -> Floats:
     """The same where groups are so many (often: every row its own) that going through the rows is faster."""
     order = np.argsort(scores, kind="stable")[::-1]
     scores, labels, group_R = scores[order], labels[order], drawn.group_of_row[order]
-    at_once = max(1, _CELLS_AT_ONCE // max(1, len(scores)))
+    at_once = max(1, CELLS_AT_ONCE // max(1, len(scores)))
     parts = [np.zeros(0)]
     for start in range(0, drawn.n_draws, at_once):
         times = drawn.times_DG[start : start + at_once].astype(np.float64)
@@ -198,7 +172,7 @@ def _cut_inside(
     rows: _Rows, drawn: Resamples, draws: NDArray[np.int64], kept: Floats, right: Floats, needed: Floats
 ) -> Floats:
     """Accuracy at the cut in each of `draws`, all cut inside one block, given what is kept before it."""
-    at_once, parts = max(1, _CELLS_AT_ONCE // len(rows.group)), []
+    at_once, parts = max(1, CELLS_AT_ONCE // len(rows.group)), []
     for start in range(0, len(draws), at_once):
         some = slice(start, start + at_once)
         times = drawn.times_DG[draws[some]].astype(np.float64)[:, rows.group]
@@ -210,136 +184,14 @@ def _cut_inside(
     return np.concatenate(parts)
 
 
-HEADLINE = ("auc", "f1", "balanced_accuracy", "brier", "nll", "ece_event", "accuracy_at_coverage")
-COVERAGE = 0.8
-
-
-@dataclass(frozen=True)
-class HeadlineRows:
-    """What the headline metrics look at, checked; each array of shape (n,).
-
-    Attributes:
-        margins: what AUC ranks by.
-        p: calibrated P(supported): decisions (p >= threshold), Brier, ECE, and by default confidence.
-        labels: 0 or 1.
-        loss: log-loss of p in nats; infinite where p is 0 or 1 and wrong.
-        confidence: what coverage ranks by; see `headline_rows`.
-        coverage: share of the rows at which accuracy is read.
-    """
-
-    margins: Floats
-    p: Floats
-    labels: Floats
-    threshold: float
-    loss: Floats
-    confidence: Floats
-    coverage: float = COVERAGE
-
-
-def headline_rows(
-    margins: ArrayLike,
-    p: ArrayLike,
-    labels: ArrayLike,
-    threshold: float,
-    log_odds: ArrayLike | None = None,
-    confidence: ArrayLike | None = None,
-    coverage: float = COVERAGE,
-) -> HeadlineRows:
-    """Check the columns and derive those the metrics need.
-
-    Args:
-        margins, p, labels: shape (n,); no NaN, probabilities in [0, 1], labels 0 or 1.
-        threshold: on p; positive means p >= threshold.
-        log_odds: of p, where they are known more exactly than from p itself.
-        confidence: how sure each decision is; `selective.confidence_of`, the distance |p - threshold|, where None.
-
-    Raises:
-        RowError: NaN (a failed row), columns of different lengths, or values outside their range.
-    """
-    probability, y = checked_probabilities(p, labels, "headline")
-    m, _ = checked_scores(margins, labels, "headline margins")
-    if log_odds is not None:
-        of_p, _ = checked_scores(log_odds, labels, "headline log-odds")
-        loss = np.logaddexp(0, np.where(y == 1, -of_p, of_p))
-    else:
-        with np.errstate(divide="ignore"):
-            loss = -np.where(y == 1, np.log(probability), np.log1p(-probability))
-    given = confidence_of(probability, threshold) if confidence is None else confidence
-    sure, _ = checked_scores(given, labels, "headline confidence")
-    return HeadlineRows(m, probability, y, threshold, loss, sure, coverage)
-
-
-def headline_values(rows: HeadlineRows, drawn: Resamples) -> dict[str, Floats]:
-    """Each of `HEADLINE` in each draw, shape (draws,); NaN where the metric is undefined in the draw."""
-    correct = ((rows.p >= rows.threshold) == (rows.labels == 1)).astype(np.float64)
-    values = {"auc": auc_draws(rows.margins, rows.labels, drawn)}
-    values |= values_of_sums(drawn.sums(summed_columns(rows)))
-    values["accuracy_at_coverage"] = accuracy_at_coverage_draws(rows.confidence, correct, drawn, rows.coverage)
-    return values
-
-
-def headline_intervals(
-    margins: ArrayLike,
-    p: ArrayLike,
-    labels: ArrayLike,
-    groups: ArrayLike,
-    threshold: float,
-    n_draws: int = N_DRAWS,
-    level: float = 0.95,
-    seed: int = 0,
-    method: Method = "percentile",
-    log_odds: ArrayLike | None = None,
-    confidence: ArrayLike | None = None,
-    coverage: float = COVERAGE,
-) -> dict[str, Interval]:
-    """Intervals of the headline metrics, clustered by group, all from one set of resamples.
-
-    Args:
-        groups: shape (n,); rows with equal values are drawn together.
-        method: "percentile" or "bca" (its jackknife leaves out one group at a time).
-
-    Others as `headline_rows`.
-    """
-    rows = headline_rows(margins, p, labels, threshold, log_odds, confidence, coverage)
-    if np.shape(groups) != rows.labels.shape:
-        raise RowError(f"headline: each row has a group, got {np.shape(groups)} for {rows.labels.shape}; give one each")
-    drawn = resample(groups, n_draws, seed)
-    if drawn.n_groups < 2:
-        none = interval_of([], np.nan, level, method, None, drawn.n_groups, drawn.largest_share)
-        return dict.fromkeys(HEADLINE, none)
-    values, observed = headline_values(rows, drawn), headline_values(rows, as_observed(drawn))
-    without = headline_values(rows, leaving_one_out(drawn)) if method == "bca" else {}
-    return {
-        name: interval_of(
-            values[name], observed[name][0], level, method, without.get(name), drawn.n_groups, drawn.largest_share
-        )
-        for name in HEADLINE
-    }
-
-
-def summed_columns(rows: HeadlineRows) -> Floats:
-    """Columns whose sums give decisions, Brier, NLL and ECE, shape (n, 7 + bins)."""
-    said, is_so = rows.p >= rows.threshold, rows.labels == 1
-    never = np.isinf(rows.loss)
-    columns = [said & is_so, said & ~is_so, ~said & ~is_so, ~said & is_so, (rows.p - rows.labels) ** 2]
-    columns += [np.where(never, 0, rows.loss), never]
-    gaps = np.zeros((len(rows.p), N_BINS))
-    gaps[np.arange(len(rows.p)), bin_index(rows.p)] = rows.labels - rows.p
-    return np.column_stack([*(np.asarray(column, dtype=np.float64) for column in columns), gaps])
-
-
-def values_of_sums(sums_DK: Floats) -> dict[str, Floats]:
-    """F1, balanced accuracy, Brier, NLL and event ECE from sums of `summed_columns`; each of shape (draws,)."""
-    tp, fp, tn, fn, squares, loss, n_never = sums_DK[:, :7].T
-    counts, n = Confusions(tp, fp, tn, fn), tp + fp + tn + fn
-    return {
-        "f1": np.asarray(f1(counts)),
-        "balanced_accuracy": np.asarray(balanced_accuracy(counts)),
-        "brier": divide(squares, n),
-        "nll": divide(np.where(n_never > 0, np.inf, loss), n),
-        # n_b |mean y - mean p| is |sum y - sum p| over the bin.
-        "ece_event": divide(np.abs(sums_DK[:, 7:]).sum(axis=1), n),
-    }
+def weighted_draws(metric: WeightedMetric, scores: ArrayLike, labels: ArrayLike, drawn: Resamples) -> Floats:
+    """Any metric that takes weights in each draw, shape (draws,): the slow way, through the rows."""
+    at_once = max(1, _WEIGHTS_AT_ONCE // max(1, len(drawn.group_of_row)))
+    parts = []
+    for start in range(0, drawn.n_draws, at_once):
+        times = drawn.times_DG[start : start + at_once].astype(np.float64)
+        parts.append(metric(scores, labels, times[:, drawn.group_of_row]))
+    return np.concatenate(parts)
 
 
 _DRAWS_AT_ONCE, _ROWS_AT_ONCE = 64, 512
@@ -399,11 +251,6 @@ def aurc_draws(confidence: Floats, correct: Floats, drawn: Resamples) -> Floats:
     return np.concatenate(found)
 
 
-def harmonic_numbers(up_to: Floats) -> Floats:
-    """Harmonic numbers H_0 .. H_max(up_to)."""
-    return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, int(np.max(up_to, initial=0)) + 1))])
-
-
 def _some_draws(drawn: Resamples) -> Iterator[tuple[Floats, range]]:
     """How often each group is taken, some draws at a time, and which draws these are."""
     for start in range(0, drawn.n_draws, _DRAWS_AT_ONCE):
@@ -431,3 +278,30 @@ def _tie_blocks(scores: Floats, hits: Floats, drawn: Resamples, times_DG: Floats
         all_rows_DT, all_hits_DT = np.cumsum(rows_DT, axis=1) + rows_D, np.cumsum(hits_DT, axis=1) + hits_D
         yield _Block(rows_DT, hits_DT, all_rows_DT, all_hits_DT)
         rows_D, hits_D, start = all_rows_DT[:, -1:], all_hits_DT[:, -1:], ties[-1]
+
+
+def best_aurc(n_D: Floats, n_right_D: Floats) -> Floats:
+    """AURC (rule "mean") of a ranking with every error last."""
+    harmonic = harmonic_numbers(n_D)
+    tail = harmonic[n_D.astype(np.int64)] - harmonic[n_right_D.astype(np.int64)]
+    return divide(n_D - n_right_D - n_right_D * tail, n_D)
+
+
+def augrc_draws(confidence: Floats, correct: Floats, n_D: Floats, n_right_D: Floats, drawn: Resamples) -> Floats:
+    """AUGRC by its identity with the AUC of confidence against being right (Traub et al., 2024).
+
+    An error adds 1 for every right row it is ranked above, and half for every error: (1 - AUC) r e + e^2 / 2 with r and
+    e the shares of right rows and of errors.
+    """
+    right_share = divide(n_right_D, n_D)
+    wrong_share = 1 - right_share
+    mixed = right_share * wrong_share
+    above = np.where(mixed > 0, (1 - auc_draws(confidence, correct, drawn)) * mixed, 0)
+    return above + wrong_share**2 / 2
+
+
+def ece_draws(p: Floats, hits: Floats, drawn: Resamples) -> Floats:
+    """Equal-width ECE of p against hits: n_b |mean of hits - mean of p| is |sum - sum| over a bin."""
+    gaps = np.zeros((len(p), N_BINS))
+    gaps[np.arange(len(p)), bin_index(p)] = hits - p
+    return divide(np.abs(drawn.sums(gaps)).sum(axis=1), drawn.sums(np.ones(len(p))))

@@ -1,0 +1,548 @@
+"""Every metric of a report, one line each: `METRICS`, and what is derived from it.
+
+To add a metric, write a function and add its line; its column, its definition, its place in metrics.json, its interval,
+its place on the model card and its line in docs/metrics.md follow. The order is that of a report's table of every
+number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ...core import RowError
+from ...models.decision import sigmoid
+from .base import DrawnRows, Floats, Hub, Metric, MetricRows, checked, divide
+from .calibration_error import (
+    N_BINS,
+    Statistic,
+    bin_index,
+    brier,
+    corp_decomposition,
+    ece_classwise,
+    ece_debiased,
+    ece_event,
+    ece_top_label,
+    mce,
+    murphy_decomposition,
+    noise_floor,
+    smooth_ece,
+    spiegelhalter,
+)
+from .decisions import (
+    Confusion,
+    Confusions,
+    CountMetric,
+    accuracy,
+    balanced_accuracy,
+    confusion,
+    f1,
+    f1_macro,
+    f1_micro,
+    f1_negative,
+    f1_weighted,
+    mcc,
+    precision,
+    predicted_positive_rate,
+    recall,
+    specificity,
+    youden,
+)
+from .definitions import OTHER_DEFINITIONS
+from .draws import (
+    accuracy_at_coverage_draws,
+    ap_draws,
+    auc_draws,
+    augrc_draws,
+    aurc_draws,
+    best_aurc,
+    ece_draws,
+    weighted_draws,
+)
+from .ranking import average_precision, roc_auc
+from .selective import accuracy_at_coverage, augrc, aurc, confidence_of, coverage_at_risk, e_aurc
+
+COVERAGE = 0.8
+FLOOR_DRAWS = 200
+
+
+def metric_rows(
+    margins: ArrayLike,
+    p: ArrayLike,
+    labels: ArrayLike,
+    threshold: float,
+    log_odds: ArrayLike | None = None,
+    confidence: ArrayLike | None = None,
+    coverage: float = COVERAGE,
+) -> MetricRows:
+    """Check the columns and derive those that metrics read.
+
+    Args:
+        margins, p, labels: shape (n,); no NaN, probabilities in [0, 1], labels 0 or 1.
+        threshold: on p; positive means p >= threshold.
+        log_odds: of p, where they are known more exactly than from p itself.
+        confidence: how sure each decision is; `confidence_of`, the distance |p - threshold|, where None.
+
+    Raises:
+        RowError: NaN (a failed row), columns of different lengths, or values outside their range.
+    """
+    probability, y = checked(p, labels, "headline", probabilities=True)
+    m, _ = checked(margins, labels, "headline margins")
+    if log_odds is not None:
+        exact, _ = checked(log_odds, labels, "headline log-odds")
+        loss = np.logaddexp(0, np.where(y == 1, -exact, exact))
+    else:
+        with np.errstate(divide="ignore"):
+            exact = np.log(probability) - np.log1p(-probability)
+            loss = -np.where(y == 1, np.log(probability), np.log1p(-probability))
+    given = confidence_of(probability, threshold) if confidence is None else confidence
+    sure, _ = checked(given, labels, "headline confidence")
+    return MetricRows(m, sigmoid(m), exact, probability, y, threshold, loss, sure, coverage)
+
+
+def summed_columns(rows: MetricRows) -> Floats:
+    """Columns whose sums give decisions, Brier, NLL and ECE, shape (n, 7 + bins)."""
+    positive, is_so = rows.decisions, rows.labels == 1
+    never = np.isinf(rows.loss)
+    columns = [positive & is_so, positive & ~is_so, ~positive & ~is_so, ~positive & is_so, (rows.p - rows.labels) ** 2]
+    columns += [np.where(never, 0, rows.loss), never]
+    gaps = np.zeros((len(rows.p), N_BINS))
+    gaps[np.arange(len(rows.p)), bin_index(rows.p)] = rows.labels - rows.p
+    return np.column_stack([*(np.asarray(column, dtype=np.float64) for column in columns), gaps])
+
+
+def values_of_sums(sums_DK: Floats) -> dict[str, Floats]:
+    """F1, balanced accuracy, Brier, NLL and event ECE from sums of `summed_columns`; each of shape (draws,)."""
+    tp, fp, tn, fn, squares, loss, n_never = sums_DK[:, :7].T
+    counts, n = Confusions(tp, fp, tn, fn), tp + fp + tn + fn
+    return {
+        "f1": np.asarray(f1(counts)),
+        "balanced_accuracy": np.asarray(balanced_accuracy(counts)),
+        "brier": divide(squares, n),
+        "nll": divide(np.where(n_never > 0, np.inf, loss), n),
+        # n_b |mean y - mean p| is |sum y - sum p| over the bin.
+        "ece_event": divide(np.abs(sums_DK[:, 7:]).sum(axis=1), n),
+    }
+
+
+def _sums(drawn: DrawnRows) -> Floats:
+    return drawn.resamples.sums(summed_columns(drawn.rows))
+
+
+def _values(drawn: DrawnRows) -> dict[str, Floats]:
+    return values_of_sums(drawn.once(_sums))
+
+
+def _counts(drawn: DrawnRows) -> Confusions:
+    return Confusions(*drawn.once(_sums)[:, :4].T)
+
+
+def _n(drawn: DrawnRows) -> Floats:
+    return sum(drawn.once(_counts), np.zeros(()))
+
+
+def _n_right(drawn: DrawnRows) -> Floats:
+    counts = drawn.once(_counts)
+    return counts.tp + counts.tn
+
+
+def _raw_sums(drawn: DrawnRows) -> Floats:
+    rows = drawn.rows
+    return drawn.resamples.sums(np.stack([(rows.p_raw - rows.labels) ** 2, rows.loss_raw], axis=1))
+
+
+def _aurc_draws(drawn: DrawnRows) -> Floats:
+    return aurc_draws(drawn.rows.confidence, drawn.rows.correct, drawn.resamples)
+
+
+def _e_aurc_draws(drawn: DrawnRows) -> Floats:
+    return drawn.once(_aurc_draws) - best_aurc(drawn.once(_n), drawn.once(_n_right))
+
+
+def _augrc_draws(drawn: DrawnRows) -> Floats:
+    rows = drawn.rows
+    return augrc_draws(rows.confidence, rows.correct, drawn.once(_n), drawn.once(_n_right), drawn.resamples)
+
+
+def _top_label_draws(drawn: DrawnRows, p: Floats) -> Floats:
+    hits = (drawn.rows.labels == (p >= 0.5)).astype(np.float64)
+    return ece_draws(np.maximum(p, 1 - p), hits, drawn.resamples)
+
+
+def decision_metric(metric: CountMetric, definition: str, **shown: Any) -> Metric:
+    """A metric of the four confusion counts at the threshold."""
+    return Metric(
+        metric.__name__,
+        definition,
+        lambda rows: metric(confusion(rows.decisions, rows.labels)),
+        lambda drawn: np.asarray(metric(drawn.once(_counts))),
+        in_parts=True,
+        of_counts=metric,
+        **shown,
+    )
+
+
+def ranking_metric(
+    name: str, metric: Callable[..., Floats], definition: str, draws: Any = None, **shown: Any
+) -> Metric:
+    """A metric of margins and labels that takes weights, as `roc_auc`.
+
+    Args:
+        draws: a faster way to its values than one pass over the rows per draw: of (scores, labels, resamples).
+    """
+
+    def drawn_values(drawn: DrawnRows) -> Floats:
+        rows = drawn.rows
+        if draws is None:
+            return weighted_draws(metric, rows.margins, rows.labels, drawn.resamples)
+        return draws(rows.margins, rows.labels, drawn.resamples)
+
+    return Metric(name, definition, lambda rows: float(metric(rows.margins, rows.labels)), drawn_values, **shown)
+
+
+def calibration_metric(name: str, error: Statistic, definition: str, draws: Any = None, **shown: Any) -> Metric:
+    """A calibration error of the calibrated probabilities, shown beside its noise floor.
+
+    Args:
+        draws: of (drawn rows); without them it has no interval. `binning` among `shown` is an option of the error.
+    """
+    options = {"binning": shown.pop("binning")} if "binning" in shown else {}
+    return Metric(
+        name,
+        definition,
+        lambda rows: error(rows.p, rows.labels, **options),
+        draws,
+        statistic=(error, options),
+        **shown,
+    )
+
+
+def selective_metric(
+    name: str, area: Callable[[Floats, Floats], Any], definition: str, draws: Any, **shown: Any
+) -> Metric:
+    """A metric of confidence and of whether decisions are right."""
+    return Metric(name, definition, lambda rows: float(area(rows.confidence, rows.correct)), draws, **shown)
+
+
+def _at_coverage(name: str, coverage: float | None, **shown: Any) -> Metric:
+    """Accuracy at a coverage; at that of the rows where None."""
+    return Metric(
+        name,
+        "Accuracy among the most confident rows that make up a given share of all.",
+        lambda rows: float(accuracy_at_coverage(rows.confidence, rows.correct, coverage or rows.coverage)),
+        lambda drawn: accuracy_at_coverage_draws(
+            drawn.rows.confidence, drawn.rows.correct, drawn.resamples, coverage or drawn.rows.coverage
+        ),
+        **shown,
+    )
+
+
+_AUC = "Probability that a supported row's margin is above another's, ties counting half."
+_BRIER = "Mean of (p - y)^2 over one class, half of the two-class form."
+_NLL = "Mean log-loss in nats, from log-odds."
+_ECE = "Mean gap over bins between P(supported) and the share supported, weighted by rows."
+_TOP = "Mean gap over bins between confidence max(p, 1 - p) and accuracy, weighted by rows."
+
+_LISTED: tuple[Metric, ...] = (
+    ranking_metric(
+        "auc", roc_auc, _AUC, auc_draws, label="AUC", column="AUC", is_headline=True, hub=Hub("roc_auc", "ROC-AUC", 1)
+    ),
+    Metric(
+        "auc_after",
+        _AUC,
+        lambda rows: float(roc_auc(rows.log_odds, rows.labels)),
+        lambda d: auc_draws(d.rows.log_odds, d.rows.labels, d.resamples),
+        label="AUC of p, corrected by part",
+    ),
+    ranking_metric(
+        "ap",
+        average_precision,
+        "Average precision: precision summed over steps of recall, not the trapezoid under the PR curve.",
+        ap_draws,
+        label="AP (chance: the positive rate)",
+        column="AP",
+        hub=Hub("average_precision", "average precision", 2),
+    ),
+    Metric(
+        "positive_rate",
+        "Share of rows labelled supported; average precision of a random ranking.",
+        lambda rows: float(divide(np.sum(rows.labels), len(rows.labels))),
+        lambda d: divide(d.once(_counts).tp + d.once(_counts).fn, d.once(_n)),
+        label="positive rate",
+        in_parts=True,
+    ),
+    decision_metric(
+        f1,
+        "F1 of the supported class, 2 tp / (2 tp + fp + fn).",
+        label="F1, supported class",
+        column="F1",
+        is_headline=True,
+        hub=Hub("f1", "F1 of supported", 4),
+    ),
+    decision_metric(
+        f1_negative, "F1 of the class that is not supported, 2 tn / (2 tn + fp + fn).", label="F1, other class"
+    ),
+    decision_metric(
+        f1_macro, "Plain mean of the two classes' F1.", label="F1, macro", hub=Hub("f1_macro", "macro F1", 5)
+    ),
+    decision_metric(f1_micro, "F1 of both classes' counts pooled, which is accuracy.", label="F1, micro"),
+    decision_metric(
+        f1_weighted, "Mean of the two classes' F1, weighted by how often each label occurs.", label="F1, weighted"
+    ),
+    decision_metric(accuracy, "Share of right decisions.", hub=Hub("accuracy", "accuracy", 6)),
+    decision_metric(
+        balanced_accuracy,
+        "Mean of recall and specificity; 50 % for any constant answer.",
+        label="balanced accuracy",
+        column="balanced acc.",
+        is_headline=True,
+        hub=Hub("balanced_accuracy", "balanced accuracy", 3),
+    ),
+    decision_metric(youden, "Recall + specificity - 1."),
+    decision_metric(
+        mcc, "Matthews' correlation of decisions and labels; undefined where either is constant.", label="MCC"
+    ),
+    decision_metric(precision, "Share of rows called supported that are.", label="precision"),
+    decision_metric(recall, "Share of supported rows called so.", label="recall"),
+    decision_metric(specificity, "Share of rows not supported that are called so.", label="specificity"),
+    decision_metric(predicted_positive_rate, "Share of rows called supported.", label="called supported"),
+    Metric(
+        "brier_before",
+        _BRIER,
+        lambda rows: brier(rows.p_raw, rows.labels),
+        lambda d: divide(d.once(_raw_sums)[:, 0], d.once(_n)),
+        in_parts=True,
+    ),
+    Metric(
+        "brier",
+        _BRIER,
+        lambda rows: brier(rows.p, rows.labels),
+        lambda d: d.once(_values)["brier"],
+        label="Brier score",
+        column="Brier",
+        row_key="brier_after",
+        before="brier_before",
+        is_headline=True,
+        hub=Hub("brier_score", "Brier score", 8),
+    ),
+    Metric(
+        "nll_before",
+        _NLL,
+        lambda rows: float(divide(np.sum(rows.loss_raw), len(rows.labels))),
+        lambda d: divide(d.once(_raw_sums)[:, 1], d.once(_n)),
+        in_parts=True,
+    ),
+    Metric(
+        "nll",
+        _NLL,
+        lambda rows: float(divide(np.sum(rows.loss), len(rows.labels))),
+        lambda d: d.once(_values)["nll"],
+        label="NLL",
+        column="NLL",
+        row_key="nll_after",
+        before="nll_before",
+        is_headline=True,
+        hub=Hub("log_loss", "log-loss", 7),
+    ),
+    Metric(
+        "ece_before",
+        _ECE,
+        lambda rows: ece_event(rows.p_raw, rows.labels),
+        lambda d: ece_draws(d.rows.p_raw, d.rows.labels, d.resamples),
+        column="ECE before",
+    ),
+    calibration_metric(
+        "ece_event",
+        ece_event,
+        _ECE,
+        lambda d: d.once(_values)["ece_event"],
+        label="ECE, event",
+        setting="equal width",
+        column="ECE after",
+        chance_column="ECE by chance",
+        row_key="ece_after",
+        before="ece_before",
+        is_headline=True,
+        hub=Hub("expected_calibration_error", "calibration error, 15 equal-width bins", 9),
+    ),
+    calibration_metric("ece_event_mass", ece_event, _ECE, binning="mass", label="ECE, event", setting="equal mass"),
+    calibration_metric(
+        "ece_debiased",
+        ece_debiased,
+        "Event ECE less the part that chance in each bin's labels explains.",
+        label="ECE, event",
+        setting="debiased",
+    ),
+    Metric(
+        "ece_top_label_before",
+        _TOP,
+        lambda rows: ece_top_label(rows.p_raw, rows.labels),
+        lambda d: _top_label_draws(d, d.rows.p_raw),
+    ),
+    calibration_metric(
+        "ece_top_label",
+        ece_top_label,
+        _TOP,
+        lambda d: _top_label_draws(d, d.rows.p),
+        label="ECE, top-label",
+        before="ece_top_label_before",
+    ),
+    calibration_metric(
+        "ece_classwise", ece_classwise, "Mean of the event ECE of both classes.", label="ECE, classwise"
+    ),
+    calibration_metric(
+        "smooth_ece",
+        smooth_ece,
+        "Calibration error with a kernel whose width is chosen by the data, without bins.",
+        label="smooth ECE",
+    ),
+    calibration_metric("mce_mass", mce, OTHER_DEFINITIONS["mce"], binning="mass", label="MCE", setting="equal mass"),
+    _at_coverage("accuracy_at_coverage_50", 0.5, label="accuracy at 50 % coverage"),
+    _at_coverage(
+        "accuracy_at_coverage", None, label="accuracy at 80 % coverage", column="acc. at 80 %", is_headline=True
+    ),
+    _at_coverage("accuracy_at_coverage_90", 0.9, label="accuracy at 90 % coverage"),
+    selective_metric(
+        "coverage_at_risk_5",
+        lambda c, right: coverage_at_risk(c, right, 0.05),
+        OTHER_DEFINITIONS["coverage_at_risk"],
+        None,
+        label="coverage at 5 % errors",
+    ),
+    selective_metric(
+        "aurc",
+        aurc,
+        "Area under the error rate of the most confident rows over their share, by a named rule; lower is better.",
+        lambda d: d.once(_aurc_draws),
+        label="AURC",
+    ),
+    selective_metric(
+        "e_aurc",
+        e_aurc,
+        "AURC less that of the best possible ranking of the same errors.",
+        _e_aurc_draws,
+        label="E-AURC",
+    ),
+    selective_metric(
+        "augrc",
+        augrc,
+        "Area under the share of all rows that are accepted and wrong, over coverage; lower is better.",
+        _augrc_draws,
+        label="AUGRC",
+    ),
+)
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _LISTED}
+
+
+def definitions() -> dict[str, str]:
+    """The sentence of every metric, then of the papers' measures; `_before` and `_after` (calibration) are no names."""
+    ours = {name: metric.definition for name, metric in METRICS.items() if name == _plain(name)}
+    return ours | OTHER_DEFINITIONS
+
+
+def definition(name: str) -> str:
+    """The one sentence that says what a metric is; `_before` and `_after` (calibration) may follow its name.
+
+    Raises:
+        RowError: no metric has that name.
+    """
+    sentences = definitions()
+    if _plain(name) not in sentences:
+        raise RowError(f"metrics: no such metric, got {name!r}; use one of {', '.join(sentences)}")
+    return sentences[_plain(name)]
+
+
+def _plain(name: str) -> str:
+    return name.removesuffix("_before").removesuffix("_after")
+
+
+def headline(
+    margins: ArrayLike, p: ArrayLike, labels: ArrayLike, threshold: float, log_odds: ArrayLike | None = None
+) -> dict[str, float]:
+    """The row that every table of a report is made of.
+
+    Args:
+        margins: log-odds before calibration, shape (n_rows,); NaN where scoring failed.
+        p: probabilities after calibration, shape (n_rows,).
+        labels: 1, 0, or NaN without a label, shape (n_rows,).
+        threshold: on `p`; positive means p >= threshold.
+        log_odds: of p, shape (n_rows,), where they are known more exactly than from p itself.
+
+    Returns:
+        Counts `n_rows` = `n` (scored and labelled, what the metrics stand on) + `n_failed` + `n_unlabelled`, then the
+        metrics of rows of parts by their keys, and the confusion counts. A failed row is in no metric: it is neither a
+        yes nor a no.
+    """
+    margins, p, labels = (np.asarray(column, dtype=np.float64) for column in (margins, p, labels))
+    failed, unlabelled = np.isnan(margins), np.isnan(labels)
+    used = ~failed & ~unlabelled
+    exact = None if log_odds is None else np.asarray(log_odds, dtype=np.float64)[used]
+    rows = metric_rows(margins[used], p[used], labels[used], threshold, exact)
+    return {
+        "n_rows": len(margins),
+        "n": len(rows.labels),
+        "n_failed": int(np.sum(failed)),
+        "n_unlabelled": int(np.sum(unlabelled & ~failed)),
+        **{metric.key: metric.value(rows) for metric in METRICS.values() if metric.in_parts or metric.column},
+        **confusion(rows.decisions, rows.labels)._asdict(),
+        **_chance_columns(rows),
+    }
+
+
+def _chance_columns(rows: MetricRows) -> dict[str, float]:
+    """The noise floors that have a column: mean and 95th percentile."""
+    row = {}
+    for metric in METRICS.values():
+        if metric.chance_column and metric.statistic is not None:
+            error, options = metric.statistic
+            floor = noise_floor(rows.p, FLOOR_DRAWS, 0, error, **options)
+            row |= {f"{metric.key}_floor": floor.mean, f"{metric.key}_floor_high": floor.high}
+    return row
+
+
+def probability_metrics(p: ArrayLike, labels: ArrayLike, n_draws: int = FLOOR_DRAWS, seed: int = 0) -> dict[str, float]:
+    """Every number about one column of probabilities, by the names documentation and reports use.
+
+    Beside each calibration error stand `<name>_floor` and `<name>_floor_high`: the mean and 95th percentile a perfectly
+    calibrated model with these probabilities would show (`noise_floor`, over `n_draws`). `_mass` means equal-mass bins,
+    the others have equal width. All NaN for n = 0.
+    """
+    p, labels = checked(p, labels, probabilities=True)
+    test = spiegelhalter(p, labels)
+    row = {
+        "brier": brier(p, labels),
+        **{f"brier_{name}": part for name, part in murphy_decomposition(p, labels)._asdict().items()},
+        **{f"corp_{name}": part for name, part in corp_decomposition(p, labels)._asdict().items()},
+        "spiegelhalter_z": test.z,
+        "spiegelhalter_p": test.p_value,
+    }
+    for name, metric in METRICS.items():
+        if metric.statistic is not None:
+            error, options = metric.statistic
+            floor = noise_floor(p, n_draws, seed, error, **options)
+            row |= {name: error(p, labels, **options), f"{name}_floor": floor.mean, f"{name}_floor_high": floor.high}
+    return row
+
+
+def metrics_markdown() -> str:
+    """`METRICS` as the Markdown table of docs/metrics.md."""
+    lines = ["| name | definition | column | interval | model card |", "|---|---|---|---|---|"]
+    for name, metric in METRICS.items():
+        draws = "10,000 draws" if metric.is_headline else "1,000 draws" if metric.draws else "-"
+        hub = f"`{metric.hub.type}`" if metric.hub else "-"
+        lines.append(f"| `{name}` | {metric.definition} | {metric.column or '-'} | {draws} | {hub} |")
+    return "\n".join(lines)
+
+
+def decision_metrics(counts: Confusion) -> dict[str, float]:
+    """Every metric of confusion counts by its name."""
+    return {name: metric.of_counts(counts) for name, metric in METRICS.items() if metric.of_counts is not None}
+
+
+def always_yes(n_supported: int, n_not: int) -> dict[str, float]:
+    """Every metric of decisions for a verifier that calls all claims supported: MiRAGE's baseline (its Table 10)."""
+    counts = decision_metrics(Confusion(tp=n_supported, fp=n_not, tn=0, fn=0))
+    return counts | {"auc_of_verdicts": counts["balanced_accuracy"]}
