@@ -51,7 +51,7 @@ from .decisions import (
     specificity,
     youden,
 )
-from .definitions import OTHER_DEFINITIONS
+from .defined import OTHER_DEFINITIONS
 from .draws import (
     accuracy_at_coverage_draws,
     ap_draws,

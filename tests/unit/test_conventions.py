@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, r
 from proofreel.core.errors import RowError
 from proofreel.eval.metrics import decisions
 from proofreel.eval.metrics.catalogue import METRICS, always_yes, definition, definitions
-from proofreel.eval.metrics.definitions import (
+from proofreel.eval.metrics.defined import (
     PUBLISHED,
     published_markdown,
 )
