@@ -143,7 +143,7 @@ class VerdictTrainer(Trainer):
         """Everything else as for Trainer.
 
         Args:
-            head, layout: as for `models.verdict.margins`.
+            head, layout: as for `models.engine.margins`.
             loss: cross-entropy where None.
             bad_rows: "stop" at a row that cannot be read, or "skip" it, count it and list it in bad_rows.jsonl.
         """

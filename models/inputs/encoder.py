@@ -176,7 +176,7 @@ class Encoder:
         """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut.
 
         Raises:
-            ModelInputError: the processor's patches are not those that `data_prep.frames` sizes pictures for, or it
+            ModelInputError: the processor's patches are not those that `data_prep.media` sizes pictures for, or it
                 is a text backbone's and the layout is not.
         """
         if layout.sees:

@@ -239,7 +239,7 @@ class Verifier:
         return cited.attributions(self._with(prior)._ask(cited.pairs, operating_point, False, progress))
 
     def localize(self, claim: str, video: VideoSegment | str | Path, **options: Any) -> Localization:
-        """The intervals of a video in which a claim holds; options, and many claims: `models.localization.localize`."""
+        """The intervals of a video in which a claim holds; options, and many claims: `localize`."""
         return localize(self, [claim], video, **options)[0]
 
     def supports(self, evidence: Evidence | tuple[Evidence, ...]) -> bool:
