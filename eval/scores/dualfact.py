@@ -1,8 +1,8 @@
 """DualFact's measures of facts with roles: accuracy per role and video, object grounding, kinds of errors.
 
 Paper: DualFact+, sections 5.2, 5.4, appendix B.1; its code is not available. Its tables do not follow one average
-(`eval.metrics.PUBLISHED` has the sums), so every average is offered under its own name. A verdict that could not be had is
-None: it is left out and counted, and is neither right nor wrong.
+(`eval/metrics/defined.py` has the sums), so every average is offered under its own name. A verdict that could not be
+had is None: it is left out and counted, and is neither right nor wrong.
 """
 
 from __future__ import annotations
