@@ -33,11 +33,11 @@ from threadpoolctl import threadpool_limits
 
 from proofreel.eval.metrics import MetricRows, metric_rows, summed_columns, values_of_sums
 from proofreel.eval.uncertainty import (
-    HEADLINE,
     cluster_permutation,
     delong,
     difference_intervals,
     headline_intervals,
+    headline_names,
     headline_values,
     resample,
 )
@@ -145,7 +145,7 @@ def table(rows: MetricRows, groups: Any, args: argparse.Namespace) -> list[str]:
     seconds, differences = loops(rows, groups, ways, args)
     lines = ["| metric | scikit-learn (s) | torchmetrics (s) | ours agrees (largest difference) |", "|---|---|---|---|"]
     lines.append(f"| putting the rows together | ~{seconds['rows', '']:,.0f} | the same | |")
-    for name in HEADLINE:
+    for name in headline_names():
         cells = [f"~{seconds[way, name]:,.0f}" if (way, name) in seconds else _absent(ways[way]) for way in ways]
         agrees = "yes" if differences[name] < 1e-9 else "NO"
         lines.append(f"| {name} | {' | '.join(cells)} | {agrees} ({differences[name]:.0e}) |")

@@ -21,13 +21,13 @@ from ..calibration import read_fitted_rows
 from ..metrics import MetricRows, metric_rows
 from ..scoring import Prediction, read_predictions, refuse_teacher_file
 from ..uncertainty import (
-    HEADLINE,
     N_DRAWS,
     adjusted_p,
     as_observed,
     cluster_permutation,
     delong_difference,
     difference_intervals,
+    headline_names,
     headline_values,
     matched,
     mcnemar,
@@ -133,7 +133,7 @@ def compare_pair(first: Contender, second: Contender, n_draws: int = N_DRAWS) ->
     """First minus second on the pairs both scored.
 
     Returns:
-        Counts of rows matched and not; under `metrics` for each of `uncertainty.HEADLINE` both values, the
+        Counts of rows matched and not; under `metrics` for each of `headline_names` both values, the
         `difference`, its clustered `interval` and the `p_value` of the cluster permutation test (NaN for accuracy at
         coverage, which has none); `mcnemar` on the verdicts and `delong` on the AUCs as checks; `cautions`.
 
@@ -148,7 +148,7 @@ def compare_pair(first: Contender, second: Contender, n_draws: int = N_DRAWS) ->
     if not both.pair_ids:
         undefined = dict.fromkeys(("first", "second", "difference", "p_value", "adjusted_p"), float("nan"))
         nothing = {"mcnemar": None, "delong": None, "cautions": ["No pair was scored by both: nothing is compared."]}
-        return found | {"metrics": {name: {**undefined, "interval": None} for name in HEADLINE}, **nothing}
+        return found | {"metrics": {name: {**undefined, "interval": None} for name in headline_names()}, **nothing}
     one, other = (_rows_of(each.scored, both.pair_ids) for each in (first, second))
     found["metrics"], found["cautions"] = _differences(_headline(one), _headline(other), both.groups, n_draws)
     found["mcnemar"] = dataclasses.asdict(mcnemar(right(one) == 1, right(other) == 1))
@@ -174,7 +174,7 @@ def _differences(
     as_is = as_observed(resample(groups, 0))
     values = [headline_values(rows, as_is) for rows in (first, second)]
     metrics = {}
-    for name in HEADLINE:
+    for name in headline_names():
         one, other = (float(of[name][0]) for of in values)
         test = tests.get(name)
         metrics[name] = {

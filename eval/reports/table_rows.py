@@ -34,12 +34,12 @@ from ..metrics import (
 from ..scoring import Prediction, groups_of, labels_of, margins_of
 from ..uncertainty import (
     FEWEST_GROUPS,
-    HEADLINE,
     N_DRAWS,
     Interval,
     adjusted_p,
     delong,
     headline_intervals,
+    headline_names,
     interval_of,
     resample,
     trust,
@@ -120,7 +120,7 @@ def table_row(name: str, scored: Scored, n_draws: int = N_DRAWS, fewest_groups: 
 
     Returns:
         `metrics.headline`, log-losses, accuracy at coverage, the ECE a calibrated model would show
-        (`ece_after_floor`, `ece_after_floor_high`), `intervals` by metric of `headline_draws.HEADLINE`
+        (`ece_after_floor`, `ece_after_floor_high`), `intervals` by metric of `headline_names`
         (`auc_interval` is one of them), and `cautions`: why these should not be trusted.
     """
     used, threshold = scored.used, scored.point.threshold
@@ -129,7 +129,7 @@ def table_row(name: str, scored: Scored, n_draws: int = N_DRAWS, fewest_groups: 
     row["n_groups"] = len(np.unique(used.groups))
     if row["n_groups"] < max(fewest_groups, 2):
         none = dataclasses.replace(interval_of([], np.nan), n_groups=row["n_groups"])
-        found: dict[str, Interval] = {name: none for name in HEADLINE}
+        found: dict[str, Interval] = {name: none for name in headline_names()}
         row["cautions"] = trust(found["auc"]) if fewest_groups <= 2 else []
     else:
         columns = (used.margins, used.p, used.labels, used.groups, threshold)

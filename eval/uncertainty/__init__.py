@@ -2,7 +2,7 @@
 
 from .auc_covariance import delong, delong_difference
 from .bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, as_observed, clustered_interval, interval_of, resample, trust
-from .headline import HEADLINE, headline_intervals, headline_values
+from .headline import headline_intervals, headline_names, headline_values
 from .paired_tests import (
     PermutationTest,
     adjusted_p,
@@ -16,7 +16,6 @@ from .rank_tests import Friedman, SignedRank, friedman, group_means, signed_rank
 
 __all__ = [
     "FEWEST_GROUPS",
-    "HEADLINE",
     "N_DRAWS",
     "Friedman",
     "Interval",
@@ -32,6 +31,7 @@ __all__ = [
     "friedman",
     "group_means",
     "headline_intervals",
+    "headline_names",
     "headline_values",
     "interval_of",
     "matched",

@@ -12,13 +12,16 @@ from ...core import RowError
 from ..metrics import COVERAGE, METRICS, DrawnRows, Floats, MetricRows, Resamples, metric_rows
 from .bootstrap import N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
 
-HEADLINE = tuple(metric.name for metric in METRICS.values() if metric.is_headline)
+
+def headline_names() -> list[str]:
+    """The names of the headline metrics, in the order of `METRICS`."""
+    return [metric.name for metric in METRICS.values() if metric.is_headline]
 
 
 def headline_values(rows: MetricRows, resamples: Resamples) -> dict[str, Floats]:
-    """Each of `HEADLINE` in each draw, shape (draws,); NaN where the metric is undefined in the draw."""
+    """Each of `headline_names` in each draw, shape (draws,); NaN where the metric is undefined in the draw."""
     drawn = DrawnRows(rows, resamples)
-    return {name: draws(drawn) for name in HEADLINE if (draws := METRICS[name].draws) is not None}
+    return {name: draws(drawn) for name in headline_names() if (draws := METRICS[name].draws) is not None}
 
 
 def headline_intervals(
@@ -49,12 +52,12 @@ def headline_intervals(
     drawn = resample(groups, n_draws, seed)
     if drawn.n_groups < 2:
         none = interval_of([], np.nan, level, method, None, drawn.n_groups, drawn.largest_share)
-        return dict.fromkeys(HEADLINE, none)
+        return dict.fromkeys(headline_names(), none)
     values, observed = headline_values(rows, drawn), headline_values(rows, as_observed(drawn))
     without = headline_values(rows, leaving_one_out(drawn)) if method == "bca" else {}
     return {
         name: interval_of(
             values[name], observed[name][0], level, method, without.get(name), drawn.n_groups, drawn.largest_share
         )
-        for name in HEADLINE
+        for name in headline_names()
     }

@@ -23,7 +23,7 @@ from ...core import RowError
 from ..metrics import CELLS_AT_ONCE, Floats, MetricRows, Resamples, summed_columns, values_of_sums
 from ..scoring import Prediction, groups_of, labels_of
 from .bootstrap import N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
-from .headline import HEADLINE, headline_values
+from .headline import headline_names, headline_values
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,11 @@ def difference_intervals(
     drawn = resample(groups, n_draws, seed)
     if drawn.n_groups < 2:
         none = interval_of([], np.nan, level, method, None, drawn.n_groups, drawn.largest_share)
-        return dict.fromkeys(HEADLINE, none)
+        return dict.fromkeys(headline_names(), none)
     looked_at = [drawn, as_observed(drawn)] + ([leaving_one_out(drawn)] if method == "bca" else [])
     pairs = [(headline_values(first, each), headline_values(second, each)) for each in looked_at]
     found = {}
-    for name in HEADLINE:
+    for name in headline_names():
         with np.errstate(invalid="ignore"):  # inf - inf, of a loss infinite in both, is undefined
             values, observed, *without = [one[name] - other[name] for one, other in pairs]
         jackknife = without[0] if without else None

@@ -19,7 +19,7 @@ from proofreel.eval.metrics import MetricRows, metric_rows
 from proofreel.eval.metrics.calibration_error import ece_event
 from proofreel.eval.scoring.predictions import Prediction
 from proofreel.eval.uncertainty.bootstrap import resample
-from proofreel.eval.uncertainty.headline import HEADLINE, headline_values
+from proofreel.eval.uncertainty.headline import headline_names, headline_values
 from proofreel.eval.uncertainty.paired_tests import (
     adjusted_p,
     cluster_permutation,
@@ -243,7 +243,7 @@ def test_the_interval_of_a_difference_looks_at_both_on_the_same_resamples(method
     first, second, groups = two_verifiers(4, n=200, n_groups=30, better=0.5)
     found = difference_intervals(first, second, groups, n_draws=200, method="bca" if method == "bca" else "percentile")
     drawn = resample(groups, 200)
-    for name in HEADLINE:
+    for name in headline_names():
         draws = headline_values(first, drawn)[name] - headline_values(second, drawn)[name]
         assert min(draws) <= found[name].low < found[name].high <= max(draws)
         if method == "percentile":
