@@ -25,7 +25,6 @@ from proofreel.models.backbones.families import vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.engine.batching import HALVED
 from proofreel.models.engine.heads import NextToken
-from proofreel.models.engine.vision_features import VisionFeatures
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Encoder
 from proofreel.models.verifier.verifier import Verifier
@@ -197,10 +196,8 @@ def test_kept_prefixes_are_given_back_before_the_next_try(make, model):
 
 @pytest.mark.parametrize("times", [1, 99])
 def test_memory_that_runs_out_in_a_reading_thread_is_tried_again_and_fails_its_segment_only(
-    make, model, encoder, clips, tmp_path, times
+    make, model, tmp_path, times
 ):
-    model.requires_grad_(False)
-    features = VisionFeatures(tmp_path, model, encoder, media_root=clips, dtype="float32")
     left = iter(range(times))
 
     def fail(*args: Any) -> None:
@@ -209,10 +206,10 @@ def test_memory_that_runs_out_in_a_reading_thread_is_tried_again_and_fails_its_s
 
     pairs = [Pair(str(i), CLAIMS[i], (e,)) for i, e in enumerate([CLIP, PASSAGES[0], CLIP])]
     pairs.append(Pair("3", "", (CLIP,)))
-    expected = make(vision_features=None).score_pairs(pairs)
+    expected = make().score_pairs(pairs)
     hook = model.model.visual.register_forward_pre_hook(fail)
     try:
-        found = make(vision_features=features).score_pairs(pairs)
+        found = make(vision_cache=tmp_path).score_pairs(pairs)
     finally:
         hook.remove()
     assert found[1].error is None

@@ -30,7 +30,6 @@ from proofreel.models.engine.packing import collate, pack
 from proofreel.models.engine.prefix_cache import PrefixCache
 from proofreel.models.engine.scorer import PrefixScorer, Segment
 from proofreel.models.engine.segments import ReadGroup
-from proofreel.models.engine.vision_features import VisionFeatures
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import EncodedEvidence, Encoder
 from proofreel.models.verifier.verifier import Verifier
@@ -488,16 +487,14 @@ def test_threads_may_ask_at_once(make_verifier, model):
     assert all(close(found[i], expected[i % 3]) for i in range(9))
 
 
-def test_frames_and_features_from_disk_give_the_same_margins(make_verifier, model, encoder, clips, tmp_path):
+def test_frames_and_features_from_disk_give_the_same_margins(make_verifier, model, tmp_path):
     pairs = [Pair(str(i), CLAIMS[i], (VideoSegment(f"clip{i % 3}.mp4", 0.0, 1.5),)) for i in range(6)]
     expected = [v.margin for v in make_verifier().score_pairs(pairs)]
     frames = FrameCache(tmp_path / "frames")  # each thread needs a decoder process of its own
     assert [v.margin for v in make_verifier(frame_cache=frames).score_pairs(pairs)] == expected
-    model.requires_grad_(False)
-    features = VisionFeatures(tmp_path / "seen", model, encoder, media_root=clips, frame_cache=frames, dtype="float32")
     for n_towers in (3, 0):
         with counted(model) as work:
-            found = make_verifier(vision_features=features).score_pairs(pairs)
+            found = make_verifier(frame_cache=frames, vision_cache=tmp_path / "features").score_pairs(pairs)
         assert close([v.margin for v in found], expected)
         assert work.towers == n_towers
 

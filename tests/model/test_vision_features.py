@@ -358,7 +358,7 @@ from proofreel.core import storage
 from proofreel.data_prep.media.frames import FrameSampling
 from proofreel.core.pairs import VideoSegment
 from proofreel.models.engine import vision_features
-from proofreel.models.backbones.load import load_backbone, load_processor
+from proofreel.models.backbones import load_backbone, load_processor, vision_layout
 from proofreel.models.inputs.encoder import Encoder
 from proofreel.core.prompt import Prompt
 from proofreel.models.engine.vision_features import VisionFeatures
