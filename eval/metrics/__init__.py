@@ -3,17 +3,14 @@
 from .base import CELLS_AT_ONCE, DrawnRows, Floats, Hub, Metric, MetricRows, Resamples, checked, divide
 from .calibration_error import N_BINS, bin_index, brier, ece_event, ece_top_label, nll, noise_floor, reliability_bins
 from .catalogue import (
-    COVERAGE,
     METRICS,
     decision_metrics,
     definition,
     definitions,
     headline,
-    metric_rows,
     probability_metrics,
-    summed_columns,
-    values_of_sums,
 )
+from .columns import COVERAGE, metric_rows, summed_columns, values_of_sums
 from .decisions import (
     Confusion,
     Confusions,

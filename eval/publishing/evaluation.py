@@ -1,4 +1,8 @@
-"""The evaluation that travels with a verifier: its report, and a margin per reported row for whoever wants to check."""
+"""The evaluation that travels with a verifier: its report, and a margin per reported row for whoever wants to check.
+
+Apart from the export because it is about rows: it scores them, restates their probabilities, and keeps folders of the
+scoring machine out of what is published. The export deals with weights and files.
+"""
 
 from __future__ import annotations
 

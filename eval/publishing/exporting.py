@@ -1,6 +1,7 @@
 """From a draft and its calibration to the published verifier directory.
 
-What becomes of a calibration when its verifier is merged: kept where the margins are the same, else fitted again.
+An adapter may be merged into its base on the way. Its calibration is then kept where the margins of the calibration
+rows stay the same; where they do not, it is fitted again on the new ones if `recalibrate` says so, else refused.
 """
 
 from __future__ import annotations

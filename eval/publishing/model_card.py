@@ -1,13 +1,11 @@
 """The card of a published verifier: README.md with front matter that hubs read, made from what the directory holds.
 
 Everything said is read from the directory and the data set's manifest; what is not known is said to be unknown. The
-text is `model_card.md.j2`, the front matter `model_index.py`.
+text is `model_card.md.j2`; the sentences on the run say over which base it trained, what was trained, by which teacher,
+and what was merged. The front matter has the shape of the Hugging Face hub's model card specification, with
+`model-index` for the numbers that hubs show; tests read it back with the hub's own client.
 
-What a card says of the run that made its verifier: over which base, what trained, who taught it, what was merged.
-
-The front matter of a model card: what model hubs read, with `model-index` for the numbers they show.
-
-The shape is that of the Hugging Face hub's model card specification; tests read it back with its own client.
+Apart from the export because a card needs nothing of it: it can be written again for any directory that is complete.
 """
 
 from __future__ import annotations

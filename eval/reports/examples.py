@@ -1,4 +1,8 @@
-"""Rows worth looking at, with their evidence made visible: frame strips, images and text."""
+"""Rows worth looking at, with their evidence made visible: frame strips, images and text.
+
+Apart from the page because it alone opens media files: those of a row that cannot be read are named, and the page is
+written without them.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Every number of a report as one dictionary of plain values: what metrics.json holds, from Python.
 
-What a calibration's stored thresholds do on the rows of a report, beside what they did where they were chosen.
-
-The stored numbers are those of the calibration rows the threshold was chosen on, so they flatter; the found ones are
-what to expect. The same for the abstention band, and for the share of supported claims that the verdicts estimate.
+Among them is what stored thresholds and the stored abstention band do on the rows of the report. The stored numbers
+beside are those of the calibration rows that the threshold was chosen on, so they flatter; those of the report's rows
+are what to expect. The share of supported claims that the verdicts estimate is given likewise.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A report as one self-contained HTML page, as Markdown, and as the tables a terminal shows.
 
-From prediction files and a calibration to a written report: page, Markdown and numbers.
+`make_report` measures prediction files at a calibration; `write_report` writes the page, the Markdown and the numbers.
 """
 
 from __future__ import annotations

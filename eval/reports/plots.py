@@ -3,6 +3,8 @@
 Figures are built on figure objects, without pyplot or any global state. Matplotlib draws in placeholder colours, which
 are then replaced by CSS variables the page defines from the Okabe-Ito palette (safe for colour-blind readers); line
 styles and markers tell the same things apart a second time.
+
+Apart from the page because it alone needs matplotlib, and knows arrays only: no predictions, no calibration.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Columns and lines follow `METRICS`. A table of rows that were fitted on carries the watermark in its first heading, so
 that no copy of it goes without.
+
+Apart from the page because nothing here reads a file: tables are made of the numbers of `measure` alone.
 """
 
 from __future__ import annotations
