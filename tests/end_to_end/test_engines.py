@@ -199,6 +199,7 @@ def test_two_processes_learn_and_measure_what_one_does_and_leave_its_adapter(
         assert logged(out, "loss")[-1] == pytest.approx(logged(reference, "loss")[-1], abs=TOLERANCE)
 
 
+@pytest.mark.nightly  # the ZeRO-3 run above checks equal calls of the tower too
 @pytest.mark.parametrize(
     ("config", "more"),
     [
@@ -216,6 +217,7 @@ def test_ranks_call_the_tower_equally_often_where_rows_show_videos_images_or_not
     assert told[0]["tower_calls"] == told[1]["tower_calls"] > 0
 
 
+@pytest.mark.nightly  # each refusal is checked in process as well
 @pytest.mark.parametrize(
     ("config", "more", "reason"),
     [

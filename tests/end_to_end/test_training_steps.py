@@ -107,7 +107,8 @@ def two_processes(runs, folder):
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-@pytest.mark.parametrize("objectives", [CI, pytest.param(OBJECTIVES, id="every objective", marks=pytest.mark.nightly)])
+@pytest.mark.nightly  # test_distill.py has two processes with accumulation, over losses that hold these
+@pytest.mark.parametrize("objectives", [CI, pytest.param(OBJECTIVES, id="every objective")])
 def test_two_processes_learn_what_one_does_with_every_objective_and_an_uneven_end(
     tiny_base, eight, seven, colour_dataset, tmp_path, objectives
 ):
