@@ -47,8 +47,8 @@ def read_seal(folder: Path) -> dict[str, Any] | None:
 
 def step_of(folder: str | Path) -> int:
     """The step a checkpoint was written after; -1 if this is no checkpoint's name."""
-    found = _NAME.fullmatch(Path(folder).name)
-    return int(found[1]) if found else -1
+    match = _NAME.fullmatch(Path(folder).name)
+    return int(match[1]) if match else -1
 
 
 def checkpoints_of(out: Path) -> list[Path]:
@@ -56,23 +56,23 @@ def checkpoints_of(out: Path) -> list[Path]:
     return sorted((f for f in out.glob("checkpoint-*") if f.is_dir() and step_of(f) >= 0), key=step_of)
 
 
-def checkpoint_to_resume(out: Path, asked: str | bool) -> Path | None:
+def checkpoint_to_resume(out: Path, requested: str | bool) -> Path | None:
     """The last whole checkpoint, or the one asked for; None if the run was killed before its first.
 
     Raises:
         ConfigError: the checkpoint asked for is not whole, or is not the last: what came after it would be lost.
     """
     whole = [f for f in checkpoints_of(out) if read_seal(f) is not None]
-    if isinstance(asked, bool):
+    if isinstance(requested, bool):
         return whole[-1] if whole else None
-    folder = Path(asked)
+    folder = Path(requested)
     if read_seal(folder) is None:
         raise ConfigError(
-            f"resume_from_checkpoint: not a whole checkpoint, got {asked}; whole ones are {[str(f) for f in whole]}"
+            f"resume_from_checkpoint: not a whole checkpoint, got {requested}; whole ones are {[str(f) for f in whole]}"
         )
     if later := [f.name for f in whole if step_of(f) > step_of(folder)]:
         raise ConfigError(
-            f"resume_from_checkpoint: later checkpoints would be overwritten, got {asked} while there are {later}; "
+            f"resume_from_checkpoint: later checkpoints would be overwritten, got {requested} while there are {later}; "
             "remove them first, or pass true"
         )
     return folder

@@ -37,8 +37,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 def points(lines: list[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
     """Steps and values of one number, where it is one."""
-    found = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
-    return [step for step, _ in found], [value for _, value in found]
+    points = [(line["step"], line[key]) for line in lines if line.get(key) is not None]
+    return [step for step, _ in points], [value for _, value in points]
 
 
 def draw_curves(folder: Path, title: str = "", best_step: int | None = None) -> Path | None:

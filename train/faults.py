@@ -71,10 +71,10 @@ class FileStamps:
 def _stamp(path: str) -> tuple[int, int] | None:
     # Not the inode nor the time of status: a file may be moved between disks, or given other permissions.
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return status.st_size, status.st_mtime_ns
 
 
 def shown(evidence: tuple[Evidence, ...]) -> list[VideoSegment | Image]:
@@ -124,8 +124,8 @@ class Reading:
 
 def dead_workers(error: BaseException) -> list[int]:
     """Process ids that a `RuntimeError` of torch's DataLoader names as died; none for any other error."""
-    found = _WORKER_DIED.search(str(error))
-    return [int(pid) for pid in found[1].split(",")] if found else []
+    match = _WORKER_DIED.search(str(error))
+    return [int(pid) for pid in match[1].split(",")] if match else []
 
 
 class FirstGradients:

@@ -225,11 +225,11 @@ def estimate_run(
     load = Load.of(config, arguments, training.per_device_train_batch_size, longest_row)
     if arguments.tokens_per_batch is not None:
         load = replace(load, rows=min(load.rows, max(1.0, arguments.tokens_per_batch / load.row_tokens)))
-    found = [estimate(setting, load, engine)]
+    estimates = [estimate(setting, load, engine)]
     if training.eval_strategy != "no":
         load = Load.of(config, arguments, training.per_device_eval_batch_size, longest_row)
-        found.append(estimate(setting, load, engine, learning=False))
-    return max(found, key=lambda e: e.gib)
+        estimates.append(estimate(setting, load, engine, learning=False))
+    return max(estimates, key=lambda e: e.gib)
 
 
 def _weights(setting: Setting, engine: Engine) -> float:

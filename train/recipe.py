@@ -122,7 +122,7 @@ def run(
         return None
 
     sources = ({} if teacher is None else teacher.settings) | ({} if start is None else {"adapter_from_sha256": start})
-    checkpoint = start_run(arguments, training, model_config, head_kind == "nli", sources)
+    checkpoint = start_run(arguments, training, model_config, head_kind, sources)
     if teacher is not None and training.process_index == 0:
         teacher.write_list(Path(training.output_dir or ""))
     dtype = torch_dtype(model_config, config.dtype)

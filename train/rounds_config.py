@@ -102,10 +102,10 @@ def as_words(options: Mapping[str, Any]) -> list[str]:
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"a.b": value} of nested mappings; an empty one leaves nothing."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+        options |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return options
 
 
 def _values(value: Any) -> list[str]:

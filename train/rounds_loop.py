@@ -103,9 +103,9 @@ def write_mine_config(config: RoundsConfig, number: int) -> Path:
 def _prediction(config: RoundsConfig, number: int, split: str) -> Stage:
     """Score a split of the data set that holds all candidates: its calibration split is every round's."""
     folder, out = round_folder(config, number), round_folder(config, number) / f"{split}.parquet"
-    asked = ("--verifier", folder / "run" / "draft", "--data", config.data, "--split", split, "--out", out)
+    inputs = ("--verifier", folder / "run" / "draft", "--data", config.data, "--split", split, "--out", out)
     launch = config.predict.launch or [sys.executable]
-    words = _words(*launch, _script("eval/predict.py"), *asked, *as_words(config.predict.options))
+    words = _words(*launch, _script("eval/predict.py"), *inputs, *as_words(config.predict.options))
     return Stage(f"predict {split}", words, out)
 
 
@@ -179,8 +179,8 @@ def _do(stage: Stage, number: int, lock: int) -> None:
             shutil.rmtree(left)
     if stage.name == "train" and stage.makes.parent.exists():
         command += ["--resume_from_checkpoint", "true"]
-    told = shlex.join(["python" if word == sys.executable else word for word in command])
-    print(f"round {number}  {stage.name}\n$ {told}", flush=True)
+    command_line = shlex.join(["python" if word == sys.executable else word for word in command])
+    print(f"round {number}  {stage.name}\n$ {command_line}", flush=True)
     beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where accelerate is installed
     try:
         # A command that outlives us keeps the lock: nobody else can begin the same stage beside it.
@@ -191,8 +191,8 @@ def _do(stage: Stage, number: int, lock: int) -> None:
         ) from error
     if status or not stage.makes.exists():
         raise StageError(
-            f"round {number}, {stage.name}: the command failed, got status {status} from `{told}`; mend what it says "
-            "above and start the rounds again: what is done is kept",
+            f"round {number}, {stage.name}: the command failed, got status {status} from `{command_line}`; "
+            "mend what it says above and start the rounds again: what is done is kept",
             1 if status == 0 else status if status > 0 else 128 - status,
         )
 
@@ -235,10 +235,10 @@ def _read(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["schema_version"] == SCHEMA_VERSION and isinstance(record["rounds"], list):
             return record
-        found = f"schema version {record['schema_version']}"
+        problem = f"schema version {record['schema_version']}"
     except (OSError, ValueError, KeyError, TypeError) as error:
-        found = repr(error)
-    raise ConfigError(f"{path}: is no record of rounds, got {found}; name another output")
+        problem = repr(error)
+    raise ConfigError(f"{path}: is no record of rounds, got {problem}; name another output")
 
 
 def _check_same(earlier: Mapping[str, Any], now: Mapping[str, Any], output: Path) -> None:

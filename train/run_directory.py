@@ -52,14 +52,14 @@ def start_run(
     arguments: VerdictArguments,
     training: TrainingArguments,
     model_config: ModelConfig,
-    nli: bool = False,
+    head: str = "next_token",
     sources: Mapping[str, Any] | None = None,
 ) -> Path | None:
     """Take a directory for a run, or take up the run that is there.
 
     Args:
         arguments: of the run, like `training` and `model_config`.
-        nli: whether a head is trained, and not the next token.
+        head: what is trained, of `HEADS`.
         sources: of a distilling run its arguments, and the file's hash as `teacher_sha256`; of one that starts from a
             verifier's adapter that verifier's fingerprint as `adapter_from_sha256`.
 
@@ -71,7 +71,7 @@ def start_run(
             no run, or one of another configuration or other data: the key that differs is named.
     """
     out = Path(training.output_dir or "")
-    record = run_record(arguments, training, model_config, nli, sources)
+    record = run_record(arguments, training, model_config, head, sources)
     resumes = bool(training.resume_from_checkpoint)
     in_use = out.exists() and any(not f.name.startswith(".") for f in out.iterdir())
     if not (resumes and in_use):
@@ -85,8 +85,8 @@ def start_run(
         return None
     earlier = _read_record(out)
     _check_same(earlier, json.loads(json.dumps(record, default=str)), out)
-    asked: Any = training.resume_from_checkpoint
-    checkpoint = checkpoint_to_resume(out, asked if isinstance(asked, str) else True)
+    requested: Any = training.resume_from_checkpoint
+    checkpoint = checkpoint_to_resume(out, requested if isinstance(requested, str) else True)
     if training.process_index == 0:
         _take_up(out, earlier, record, -1 if checkpoint is None else step_of(checkpoint))
     # Early stopping goes on counting, and what was evaluated at step 0 is not evaluated again.
@@ -99,14 +99,14 @@ def run_record(
     arguments: VerdictArguments,
     training: TrainingArguments,
     model_config: ModelConfig,
-    nli: bool,
+    head: str,
     sources: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What run.json holds of a start."""
     return {
         "arguments": dataclasses.asdict(arguments) | dict(sources or {}),
         "training": training.to_sanitized_dict(),
-        "model": dataclasses.asdict(model_config) | {"nli": nli},
+        "model": dataclasses.asdict(model_config) | {"head": head},
         "dataset": read_manifest(arguments.dataset_dir).get("shards"),
         "git_revision": git_revision(),
         "versions": {n: version(n) for n in ("proofreel", "torch", "transformers", "peft", "trl", "accelerate")},
@@ -143,8 +143,11 @@ def trim_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
 
 def _read_record(out: Path) -> dict[str, Any]:
     try:
-        return json.loads((out / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        record = json.loads((out / RECORD).read_text(encoding="utf-8"))
+        if "nli" in record["model"]:  # as version 0.1 wrote it
+            record["model"]["head"] = "nli" if record["model"].pop("nli") else "next_token"
+        return record
+    except (OSError, ValueError, KeyError) as error:
         raise ConfigError(
             f"resume_from_checkpoint: {out} holds no run, got no readable {RECORD} ({error}); choose another output_dir"
         ) from error

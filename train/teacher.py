@@ -89,17 +89,17 @@ def join_teacher(pairs: Sequence[Pair], distill: DistillArguments, arguments: Ve
     if scored == own[0]:  # in a data set that was mined, rows of its parent are missing
         _check_no_others(path, pairs, predictions)
     _check_prompt(path, source.get("prompt_sha256"), arguments.prompt().sha256, distill)
-    said = {p.pair_id: p for p in predictions}
-    _check_claims(path, pairs, said)
-    margins = {id: _margin(p, bool(source.get("calibrated"))) for id, p in said.items() if p.error is None}
+    by_id = {p.pair_id: p for p in predictions}
+    _check_claims(path, pairs, by_id)
+    margins = {id: _margin(p, bool(source.get("calibrated"))) for id, p in by_id.items() if p.error is None}
     silent = [p for p in pairs if p.id not in margins]
-    _check_silent(path, pairs, silent, said, distill)
+    _check_silent(path, pairs, silent, by_id, distill)
     judged = [dataclasses.replace(pair, teacher_margin=margins.get(pair.id)) for pair in pairs]
     kept = [p for p in judged if (p.label, p.soft_label, p.teacher_margin) != (None, None, None)]
     record = {k: source.get(k) for k in ("verifier_fingerprint", "teachers", "calibrated", "prompt_sha256")}
     sha256 = sha256_of(path)
     settings = {**dataclasses.asdict(distill), "teacher_sha256": sha256}
-    listed = list(_listed(judged, said, distillation))
+    listed = list(_listed(judged, by_id, distillation))
     counts = _counted(judged, listed)
     return TeacherTargets(
         kept, counts, listed, {"file_sha256": sha256, **record, "rows": counts}, distillation, settings
@@ -118,20 +118,20 @@ def _is_judged(pair: Pair) -> bool:
 
 
 def _listed(
-    pairs: Sequence[Pair], said: Mapping[str, Prediction], distillation: Distillation
+    pairs: Sequence[Pair], by_id: Mapping[str, Prediction], distillation: Distillation
 ) -> Iterator[dict[str, str]]:
     """What becomes of rows that do not learn from label and teacher alike, though they might have."""
     for pair in pairs:
         if pair.teacher_margin is None:
             kind = "labels_alone" if _is_judged(pair) else "left_out"
-            yield {"pair_id": pair.id, "kind": kind, "reason": _silence(pair.id, said)}
+            yield {"pair_id": pair.id, "kind": kind, "reason": _silence(pair.id, by_id)}
         elif distillation.doubts(pair):
-            p = said[pair.id].p_supported
+            p = by_id[pair.id].p_supported
             yield {"pair_id": pair.id, "kind": "doubted", "reason": f"labelled {pair.label}, P(supported) {p:.4g}"}
 
 
-def _silence(pair_id: str, said: Mapping[str, Prediction]) -> str:
-    return str(said[pair_id].error) if pair_id in said else "not in the file"
+def _silence(pair_id: str, by_id: Mapping[str, Prediction]) -> str:
+    return str(by_id[pair_id].error) if pair_id in by_id else "not in the file"
 
 
 def _counted(pairs: Sequence[Pair], listed: Sequence[Mapping[str, str]]) -> dict[str, int]:
@@ -159,11 +159,12 @@ def _check_source(path: Path, source: Mapping[str, Any], distill: DistillArgumen
         )
 
 
-def _check_prompt(path: Path, asked: str | None, prompt: str, distill: DistillArguments) -> None:
-    if asked != prompt and not distill.other_prompt:
+def _check_prompt(path: Path, teacher_prompt: str | None, prompt: str, distill: DistillArguments) -> None:
+    if teacher_prompt != prompt and not distill.other_prompt:
         raise RowError(
-            f"{path}: the teacher was asked with another prompt, got hash {asked} and the student's is {prompt}; use "
-            "the teacher's prompt keys, or set other_prompt: true (None: not recorded, or teachers with several)"
+            f"{path}: the teacher was asked with another prompt, got hash {teacher_prompt} and the student's "
+            f"is {prompt}; use the teacher's prompt keys, or set other_prompt: true (None: not recorded, or "
+            "teachers with several)"
         )
 
 
@@ -195,12 +196,12 @@ def _check_no_others(path: Path, pairs: Sequence[Pair], predictions: Sequence[Pr
         )
 
 
-def _check_claims(path: Path, pairs: Sequence[Pair], said: Mapping[str, Prediction]) -> None:
-    other = [p for p in pairs if p.id in said and said[p.id].claim not in ("", p.claim)]
+def _check_claims(path: Path, pairs: Sequence[Pair], by_id: Mapping[str, Prediction]) -> None:
+    other = [p for p in pairs if p.id in by_id and by_id[p.id].claim not in ("", p.claim)]
     if other:
         raise RowError(
             f"{path}: other claims were scored, got {len(other)} of {len(pairs)}, e.g. {other[0].id!r}: "
-            f"{said[other[0].id].claim!r}; score this data set's train split"
+            f"{by_id[other[0].id].claim!r}; score this data set's train split"
         )
 
 
@@ -208,10 +209,10 @@ def _check_silent(
     path: Path,
     pairs: Sequence[Pair],
     silent: Sequence[Pair],
-    said: Mapping[str, Prediction],
+    by_id: Mapping[str, Prediction],
     distill: DistillArguments,
 ) -> None:
-    shown = "; ".join(f"{pair.id!r} ({_silence(pair.id, said)})" for pair in silent[:SHOWN])
+    shown = "; ".join(f"{pair.id!r} ({_silence(pair.id, by_id)})" for pair in silent[:SHOWN])
     if len(silent) == len(pairs):
         raise RowError(
             f"{path}: no usable margin for any row, got 0 of {len(pairs)}, e.g. {shown}; mend what fails there, and "

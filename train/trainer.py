@@ -160,8 +160,8 @@ class VerdictTrainer(Trainer):
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """As Trainer's; `True` resumes from the last whole checkpoint, or begins where there is none."""
         if resume_from_checkpoint:
-            asked = resume_from_checkpoint if resume_from_checkpoint is True else str(resume_from_checkpoint)
-            self.resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), asked)
+            requested = resume_from_checkpoint if resume_from_checkpoint is True else str(resume_from_checkpoint)
+            self.resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), requested)
         if "wandb" in (self.args.report_to or ()):
             os.environ.setdefault("WANDB_DIR", self.args.output_dir or "")  # else it writes to where one happens to be
         return super().train(str(self.resumed_from) if self.resumed_from else None, *args, **kwargs)
@@ -268,14 +268,14 @@ class VerdictTrainer(Trainer):
         )
 
     def _get_grad_norm(self, model: torch.nn.Module, grad_norm: Any = None) -> Any:
-        found = super()._get_grad_norm(model, grad_norm=grad_norm)
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         # With loss scaling (float16) an overflow is met by skipping the step. Here it would end in every weight.
-        if found is not None and self.accelerator.mixed_precision != "fp16" and not np.isfinite(float(found)):
+        if norm is not None and self.accelerator.mixed_precision != "fp16" and not np.isfinite(float(norm)):
             raise RunError(
                 f"step {self.state.global_step + 1}, row {few(self._step_ids)}: the gradient is not a number, got a "
-                f"norm of {float(found)}; lower learning_rate, use bfloat16 or float32, or leave the rows out"
+                f"norm of {float(norm)}; lower learning_rate, use bfloat16 or float32, or leave the rows out"
             )
-        return found
+        return norm
 
     # ---- Evaluation ----
 

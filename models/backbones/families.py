@@ -76,6 +76,6 @@ def backbones_table() -> str:
     lines = ["| family | `model_type` | evidence | sizes tried on the meta device |", "|---|---|---|---|"]
     for kind, backbone in BACKBONES.items():
         evidence = "video, image, transcript, passage" if backbone.sees else "transcript, passage"
-        sizes = [found[0] for name in backbone.published if (found := re.search(r"\d+B", name))]
+        sizes = [match[0] for name in backbone.published if (match := re.search(r"\d+B", name))]
         lines.append(f"| {backbone.name} | `{kind}` | {evidence} | {', '.join(sizes) or 'none'} |")
     return "\n".join(lines)

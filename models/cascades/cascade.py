@@ -65,8 +65,8 @@ class CascadeStage:
         places = [i for i, pair in enumerate(shown) if pair.evidence]
         verdicts = [failed(_nothing(pair, self.view)) for pair in pairs]
         tell(len(pairs) - len(places))
-        found = self.verifier.score_pairs([shown[i] for i in places], tell, shrink_frames=shrink_frames)
-        for place, verdict in zip(places, found, strict=True):
+        verdicts = self.verifier.score_pairs([shown[i] for i in places], tell, shrink_frames=shrink_frames)
+        for place, verdict in zip(places, verdicts, strict=True):
             verdicts[place] = verdict
         return verdicts
 
@@ -220,8 +220,8 @@ class Cascade:
         if isinstance(claims, str):
             raise TypeError(f"claims: must be a list of sentences, got the string {claims!r}; wrap it in a list")
         contexts = [None] * len(claims) if contexts is None else contexts
-        asked = enumerate(zip(claims, contexts, strict=True))
-        pairs = [Pair(str(i), claim, evidence, context=context) for i, (claim, context) in asked]
+        numbered = enumerate(zip(claims, contexts, strict=True))
+        pairs = [Pair(str(i), claim, evidence, context=context) for i, (claim, context) in numbered]
         return self.with_prior(prior, keep=True)._ask(pairs, operating_point, False, None, shrink_frames)
 
     def score_pairs(
@@ -271,10 +271,10 @@ class Cascade:
             for number, stage in enumerate(self.stages):
                 last = number == len(self.stages) - 1
                 rows = [pairs[i] for i in left]
-                said = stage.ask(rows, tell if last else _to_nobody, shrink_frames) if rows else []
-                margins = self.plan.margins(number, [v.margin for v in said], rows if keyed else None)
+                verdicts_of_stage = stage.ask(rows, tell if last else _to_nobody, shrink_frames) if rows else []
+                margins = self.plan.margins(number, [v.margin for v in verdicts_of_stage], rows if keyed else None)
                 ends = self.plan.answers(number, margins)
-                for i, own, margin, answers in zip(left, said, margins, ends, strict=True):
+                for i, own, margin, answers in zip(left, verdicts_of_stage, margins, ends, strict=True):
                     if own.error is not None:
                         failed_at[i] += (number,)
                     if answers:
@@ -314,8 +314,8 @@ def shares(verdicts: Sequence[CascadeVerdict], n_stages: int) -> list[dict[str, 
     """How many claims each stage was asked, answered, and failed on; one entry per stage."""
     answered = Counter(v.stage for v in verdicts)
     failures = Counter(stage for v in verdicts for stage in v.failed_stages)
-    asked = Counter(stage for v in verdicts for stage in range(len(v.passed) + 1))
-    return [{"asked": asked[s], "answered": answered[s], "failed": failures[s]} for s in range(n_stages)]
+    reached = Counter(stage for v in verdicts for stage in range(len(v.passed) + 1))
+    return [{"asked": reached[s], "answered": answered[s], "failed": failures[s]} for s in range(n_stages)]
 
 
 def _own_plan(verifiers: Sequence[Verifier], bands: Sequence[Any] | None) -> CascadePlan:

@@ -163,9 +163,9 @@ def stage_folder(directory: Path, entry: StageEntry) -> Path:
             raise DirectoryError(f"{folder}: the stage is missing, got no such folder; fetch the cascade again")
         folder = find_verifier(entry.verifier)
     check_manifest(folder)
-    if (found := fingerprint(folder)) != entry.fingerprint:
+    if (actual := fingerprint(folder)) != entry.fingerprint:
         raise DirectoryError(
-            f"{folder}: not the verifier that this cascade was calibrated with, got fingerprint {found[:12]} instead "
+            f"{folder}: not the verifier that this cascade was calibrated with, got fingerprint {actual[:12]} instead "
             f"of {entry.fingerprint[:12]}; fetch that one, or fit the cascade again"
         )
     return folder

@@ -77,8 +77,8 @@ def check_places(model: Any, directory: str | Path, with_head: bool = True) -> N
 
     expected = {k: v.shape for k, v in get_peft_model_state_dict(model, save_embedding_layers=False).items()}
     with safe_open(Path(directory) / "adapter" / "adapter_model.safetensors", "pt") as stored:
-        shapes = {name: torch.Size(stored.get_slice(name).get_shape()) for name in stored.keys()}  # noqa: SIM118
-    ours, theirs = ({k: v for k, v in found.items() if with_head or ".lora_" in k} for found in (expected, shapes))
+        stored_shapes = {name: torch.Size(stored.get_slice(name).get_shape()) for name in stored.keys()}  # noqa: SIM118
+    ours, theirs = ({k: v for k, v in all_.items() if with_head or ".lora_" in k} for all_ in (expected, stored_shapes))
     if differ := sorted(ours.keys() ^ theirs.keys()) or [k for k, v in theirs.items() if v != ours[k]]:
         raise ConfigError(
             f"adapter_from: the adapter of {directory} lies elsewhere or has another head, got {len(differ)} tensors "

@@ -324,12 +324,12 @@ def check_requirements(
                 f"{where}: requirement of {name} is no version range, got {requirement.versions!r}; fetch it again"
             ) from error
         try:
-            found = version_of(name)
+            installed = version_of(name)
         except PackageNotFoundError:
             wrong.append(f"{name} is not installed, needed is {requirement.versions} ({requirement.reason})")
             continue
-        if not wanted.contains(found, prereleases=True):
-            wrong.append(f"{name} is {found}, needed is {requirement.versions} ({requirement.reason})")
+        if not wanted.contains(installed, prereleases=True):
+            wrong.append(f"{name} is {installed}, needed is {requirement.versions} ({requirement.reason})")
     if wrong:
         raise DirectoryError(f"{where}: made for other packages, got: {'; '.join(wrong)}; install those")
 

@@ -227,9 +227,9 @@ def find_base(directory: Path, config: VerifierConfig, base: str | Path | None =
             path = resolve_base(config.base.path, config.base.revision)
         except DirectoryError as error:
             raise DirectoryError(f"{directory}: its base model was not found; pass base=<folder>. {error}") from error
-    if (found := weights_sha256(path)) != config.base.weights_sha256:
+    if (actual := weights_sha256(path)) != config.base.weights_sha256:
         raise DirectoryError(
-            f"{path}: not the base this verifier was trained on, got weights {found[:12]} instead of "
+            f"{path}: not the base this verifier was trained on, got weights {actual[:12]} instead of "
             f"{config.base.weights_sha256[:12]}; pass base=<the right checkpoint>"
         )
     wanted, snapshot = config.base.revision, path.resolve()

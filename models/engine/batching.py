@@ -73,16 +73,16 @@ def batch_by_length(
     """
     waiting: dict[tuple[int, int], _Batch[T]] = {}
     for item in items:
-        if (found := lengths(item)) is None:
+        if (size := lengths(item)) is None:
             yield [item]
             continue
-        prefix, claims = (math.ceil(math.log(max(n, 1)) / math.log(STEP)) for n in found)
+        prefix, claims = (math.ceil(math.log(max(n, 1)) / math.log(STEP)) for n in size)
         kind = (prefix, max(claims, prefix - _SHORT))
         batch = waiting.setdefault(kind, _Batch())
-        if batch.items and batch.padded(found) > budget:
+        if batch.items and batch.padded(size) > budget:
             yield waiting.pop(kind).items
             batch = waiting[kind] = _Batch()
-        batch.add(item, found)
+        batch.add(item, size)
         if batch.padded() >= budget:
             yield waiting.pop(kind).items
         while sum(b.padded() for b in waiting.values()) > 2 * budget:
@@ -150,13 +150,13 @@ class BatchScorer:
         verdicts = [failed("not scored")] * len(pairs)
         bar = tqdm(total=len(pairs), unit="claim", desc="scoring", disable=progress is not True)
         with bar, closing(self.answers(pairs)) as answers:
-            for found in answers:
-                for place, a in found:
+            for batch_answers in answers:
+                for place, a in batch_answers:
                     row = pairs[place] if keyed else None
                     verdicts[place] = failed(a.error, a.note) if a.error else judge.verdict(a.margin, row, a.note)
-                bar.update(len(found))
+                bar.update(len(batch_answers))
                 if callable(progress):
-                    progress(len(found))
+                    progress(len(batch_answers))
         return verdicts
 
     def answer(self, batch: Sequence[ReadGroup]) -> Iterator[tuple[int, Answer]]:
@@ -188,28 +188,28 @@ class BatchScorer:
                 yield from self._alone(part[0], note)
                 continue
             segments = [r.segment for r in part if r.segment is not None]
-            found = self._forward(segments, self.scorer.claims_per_chunk)
-            if found is None:
+            margins = self._forward(segments, self.scorer.claims_per_chunk)
+            if margins is None:
                 note = HALVED
                 parts.extendleft([part[len(part) // 2 :], part[: len(part) // 2]])
-            elif isinstance(found, str):  # one of them is at fault: each by itself
+            elif isinstance(margins, str):  # one of them is at fault: each by itself
                 parts.extendleft([r] for r in reversed(part))
             else:
-                for reading, margins_K in zip(part, found, strict=True):
+                for reading, margins_K in zip(part, margins, strict=True):
                     yield from _answers(reading, margins_K, note)
 
     def _alone(self, reading: ReadGroup, note: str | None = None) -> Iterator[tuple[int, Answer]]:
         """One segment: all its claims, then in smaller chunks, then on fewer frames."""
         assert reading.segment is not None
         per_chunk = min(self.scorer.claims_per_chunk, len(reading.segment.claims))
-        while (found := self._forward([reading.segment], per_chunk)) is None and per_chunk > 1:
+        while (margins := self._forward([reading.segment], per_chunk)) is None and per_chunk > 1:
             per_chunk, note = per_chunk // 2, HALVED
-        if isinstance(found, list):
-            yield from _answers(reading, found[0], note)
-        elif isinstance(found, str):
-            yield from ((place, Answer(error=found)) for place in reading.asked)
+        if isinstance(margins, list):
+            yield from _answers(reading, margins[0], note)
+        elif isinstance(margins, str):
+            yield from ((place, Answer(error=margins)) for place in reading.places)
         else:
-            yield from self._on_fewer_frames(reading, reading.asked)
+            yield from self._on_fewer_frames(reading, reading.places)
 
     def _read_again(self, reading: ReadGroup) -> Iterator[tuple[int, Answer]]:
         """Memory ran out while a thread encoded this evidence: now nothing else is in it."""
@@ -231,13 +231,13 @@ class BatchScorer:
             free_memory(self.scorer.prefixes)
             smaller = self.reader.read(reading.group, n_frames)
             if not smaller.out_of_memory:
-                found = [np.empty(0)] if smaller.segment is None else self._forward([smaller.segment], 1)
-                if isinstance(found, str):
-                    yield from ((place, Answer(error=found)) for place in places)
+                margins = [np.empty(0)] if smaller.segment is None else self._forward([smaller.segment], 1)
+                if isinstance(margins, str):
+                    yield from ((place, Answer(error=margins)) for place in places)
                     return
-                if found is not None:
+                if margins is not None:
                     note = f"memory ran out: judged on at most {n_frames} frames of a video instead of {before}"
-                    yield from _answers(smaller, found[0], note)
+                    yield from _answers(smaller, margins[0], note)
                     yield from _failures(smaller, places)
                     return
             n_frames = _half(n_frames)
@@ -271,7 +271,7 @@ class BatchScorer:
 
 
 def _answers(reading: ReadGroup, margins_K: np.ndarray, note: str | None) -> Iterator[tuple[int, Answer]]:
-    yield from ((p, Answer(float(m), note=note)) for p, m in zip(reading.asked, margins_K, strict=True))
+    yield from ((p, Answer(float(m), note=note)) for p, m in zip(reading.places, margins_K, strict=True))
 
 
 def _failures(reading: ReadGroup, places: Sequence[int]) -> Iterator[tuple[int, Answer]]:

@@ -94,10 +94,10 @@ class PrefixScorer:
             chunks = [self._chunks(segment.claims, claims_per_chunk) for segment in segments]
             if (prefix := segments[0].prefix) is not None:
                 (chunks_of_one,) = chunks
-                found = [[self._after(prefix, chunk) for chunk in chunks_of_one]]
+                margins = [[self._after(prefix, chunk) for chunk in chunks_of_one]]
             else:
-                found = self._whole(segments, chunks)
-            return [torch.cat(chunks_K).cpu().numpy() for chunks_K in found]
+                margins = self._whole(segments, chunks)
+            return [torch.cat(chunks_K).cpu().numpy() for chunks_K in margins]
 
     def check(self) -> None:
         """Refuse a model in training mode: dropout would be on, and checkpointing drops the cache without a word."""
@@ -113,7 +113,7 @@ class PrefixScorer:
         cache = DynamicCache(config=self.model.config) if needed else None  # type: ignore[arg-type]
         rows = [pack(s.evidence, c[0]) for s, c in zip(segments, chunks, strict=True)]
         margins_BK = self._margins(collate(rows, self.pad_id), cache)
-        found = [[margins_BK[b, : len(c[0])]] for b, c in enumerate(chunks)]
+        margins = [[margins_BK[b, : len(c[0])]] for b, c in enumerate(chunks)]
         for b, segment in enumerate(segments):
             if cache is None or not (keep[b] or len(chunks[b]) > 1):
                 continue
@@ -121,8 +121,8 @@ class PrefixScorer:
             self._bytes_per_token = prefix.n_bytes / prefix.n_tokens
             if keep[b]:
                 self.prefixes.put(segment.key, prefix)
-            found[b] += [self._after(prefix, chunk) for chunk in chunks[b][1:]]
-        return found
+            margins[b] += [self._after(prefix, chunk) for chunk in chunks[b][1:]]
+        return margins
 
     def _after(self, prefix: Prefix, claims: Sequence[torch.Tensor]) -> torch.Tensor:
         """(K,) margins of one chunk of claims that follows a computed prefix."""

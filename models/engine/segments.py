@@ -26,7 +26,7 @@ from ...core import (
     problems_of,
 )
 from ...data_prep.media import FrameCache
-from ..inputs import EncodedEvidence, Encoder, SeenMedia, read_media
+from ..inputs import EncodedEvidence, Encoder, MediaFeatures, read_media
 from .prefix_cache import Prefix, prefix_key, weights_state
 from .scorer import PrefixScorer, Segment, is_out_of_memory
 from .vision_features import VisionFeatures
@@ -47,15 +47,15 @@ class ReadGroup:
     """A group after reading.
 
     Attributes:
-        segment: the claims that can be asked; None if there are none.
-        asked: places of the segment's claims.
+        segment: the claims that can be scored; None if there are none.
+        places: places of the segment's claims.
         failed: why the others cannot, by place.
         group: what was read, so that it can be read again.
         out_of_memory: places that memory ran out for while their evidence was encoded.
     """
 
     segment: Segment | None
-    asked: tuple[int, ...]
+    places: tuple[int, ...]
     failed: dict[int, str]
     group: Group | None = None
     out_of_memory: tuple[int, ...] = ()
@@ -91,7 +91,7 @@ class SegmentReader:
         places: dict[str, list[int]] = {}
         for i, pair in enumerate(pairs):
             places.setdefault(evidence_key(pair.evidence), []).append(i)
-        groups = [Group(tuple(found), tuple(pairs[i] for i in found)) for found in places.values()]
+        groups = [Group(tuple(group_places), tuple(pairs[i] for i in group_places)) for group_places in places.values()]
         if not self.scorer.prefixes.max_bytes:
             return groups
         weights = weights_state(self.scorer.model)
@@ -167,14 +167,14 @@ class SegmentReader:
             fewest = min(sampling.min_frames, max_frames)
             sampling = dataclasses.replace(sampling, min_frames=fewest, max_frames=max_frames)
         elif self.vision_features is not None:
-            return self.encoder.evidence(evidence, self._see(self.vision_features, evidence))
+            return self.encoder.evidence(evidence, self._features(self.vision_features, evidence))
         with self._borrowed_cache() as cache:
             media = read_media(evidence, sampling, self.media_root, cache)
         return self.encoder.evidence(evidence, media)
 
-    def _see(self, features: VisionFeatures, evidence: tuple[Evidence, ...]) -> SeenMedia:
+    def _features(self, features: VisionFeatures, evidence: tuple[Evidence, ...]) -> MediaFeatures:
         with self._borrowed_cache() as cache:
-            return features.see(evidence, self.scorer.model, frame_cache=cache, lock=self.scorer.lock)
+            return features.obtain(evidence, self.scorer.model, frame_cache=cache, lock=self.scorer.lock)
 
     @contextmanager
     def _borrowed_cache(self) -> Iterator[FrameCache | None]:

@@ -43,7 +43,17 @@ from ...core import (
     media_path,
 )
 from ...data_prep.media import FileHashes, FrameCache, file_stamp, frames_key
-from ..inputs import DTYPES, FORMAT, Encoder, Seen, SeenMedia, pack_seen, read_media, tensor_bytes, unpack_seen
+from ..inputs import (
+    DTYPES,
+    FORMAT,
+    Encoder,
+    MediaFeatures,
+    PieceFeatures,
+    pack_features,
+    read_media,
+    tensor_bytes,
+    unpack_features,
+)
 
 Piece = VideoSegment | Image
 
@@ -51,7 +61,7 @@ MAX_PATCHES = 16_384  # that the tower sees at once, unless one segment alone ha
 
 
 @dataclass(frozen=True)
-class Look:
+class PiecePixels:
     """A decoded piece: `pixels` as `Encoder.pixels` gives them of this piece alone, `key` the name of its features."""
 
     piece: Piece
@@ -65,48 +75,48 @@ class Look:
         return max(len(t) for t in self.pixels.values())
 
 
-class _Looks(Dataset[Look | str]):
-    """Looks by number; what cannot be decoded is the reason in words, so that it crosses the process boundary."""
+class _PixelDataset(Dataset[PiecePixels | str]):
+    """Decoded pieces by number; for one that cannot be decoded the reason, as a string that any process can pass on."""
 
-    def __init__(self, look: Callable[[Piece], Look], pieces: Sequence[Piece]) -> None:
-        self.look, self.pieces = look, pieces
+    def __init__(self, decode: Callable[[Piece], PiecePixels], pieces: Sequence[Piece]) -> None:
+        self.decode, self.pieces = decode, pieces
 
     def __len__(self) -> int:
         return len(self.pieces)
 
-    def __getitem__(self, i: int) -> Look | str:
+    def __getitem__(self, i: int) -> PiecePixels | str:
         try:
-            return self.look(self.pieces[i])
+            return self.decode(self.pieces[i])
         except ProofreelError as error:
             return str(error)
 
 
 def decoded(
-    look: Callable[[Piece], Look], pieces: Sequence[Piece], workers: int, problems: dict[Piece, str]
-) -> Iterator[Look]:
-    """Looks at pieces, in order, decoded by `workers` processes (0: here); reasons of failure go to `problems`."""
-    loader = DataLoader(_Looks(look, pieces), batch_size=None, num_workers=workers, collate_fn=_as_it_is)
-    for piece, found in zip(pieces, loader, strict=True):
-        if isinstance(found, Look):
-            yield found
+    decode: Callable[[Piece], PiecePixels], pieces: Sequence[Piece], workers: int, problems: dict[Piece, str]
+) -> Iterator[PiecePixels]:
+    """Pieces, in order, decoded by `workers` processes (0: here); reasons of failure go to `problems`."""
+    loader = DataLoader(_PixelDataset(decode, pieces), batch_size=None, num_workers=workers, collate_fn=_as_it_is)
+    for piece, result in zip(pieces, loader, strict=True):
+        if isinstance(result, PiecePixels):
+            yield result
         else:
-            problems[piece] = found
+            problems[piece] = result
 
 
-def batches(looks: Iterable[Look]) -> Iterator[list[Look]]:
-    """Looks in order, as many at a time as the tower may see at once."""
-    batch: list[Look] = []
-    for look in looks:
-        if batch and sum(b.n_patches for b in batch) + look.n_patches > MAX_PATCHES:
+def batches(decoded_pieces: Iterable[PiecePixels]) -> Iterator[list[PiecePixels]]:
+    """Decoded pieces in order, as many at a time as the tower may see at once."""
+    batch: list[PiecePixels] = []
+    for item in decoded_pieces:
+        if batch and sum(b.n_patches for b in batch) + item.n_patches > MAX_PATCHES:
             yield batch
             batch = []
-        batch.append(look)
+        batch.append(item)
     if batch:
         yield batch
 
 
-def _as_it_is(look: Any) -> Any:
-    return look
+def _as_it_is(item: Any) -> Any:
+    return item
 
 
 # What shapes the tower's function without showing in its weights.
@@ -259,30 +269,30 @@ class VisionFeatures:
         self._hashes, self._store = FileHashes(self.directory), EntryStore(self.directory, self._max_bytes)
         self._made_by = _made_by(encoder, self.tower, dtype)
 
-    def read(self, evidence: tuple[Evidence, ...]) -> SeenMedia:
+    def read(self, evidence: tuple[Evidence, ...]) -> MediaFeatures:
         """The features of an evidence, from the cache only.
 
         Raises:
             MediaError: the file is unreadable, or its features are not there (any more).
         """
-        found = {}
+        features = {}
         for piece in _shown(evidence):
-            if (seen := self._kept(self._key(piece))) is None:
+            if (piece_features := self._kept(self._key(piece))) is None:
                 raise MediaError(
                     f"{piece.path}: its features are not in {self.directory}, got {piece}; they were evicted or "
                     "damaged since the run began: raise the limit and start again, kept ones are not computed twice"
                 )
-            found[piece] = seen
-        return _in_order(evidence, found)
+            features[piece] = piece_features
+        return _in_order(evidence, features)
 
-    def see(
+    def obtain(
         self,
         evidence: tuple[Evidence, ...],
         model: torch.nn.Module,
         *,
         frame_cache: FrameCache | None = None,
         lock: AbstractContextManager[Any] | None = None,
-    ) -> SeenMedia:
+    ) -> MediaFeatures:
         """The features of an evidence, from the cache or, what is missing, from the model.
 
         Args:
@@ -294,17 +304,17 @@ class VisionFeatures:
         Raises:
             ProofreelError: as `read_media`; or the features are not finite.
         """
-        found: dict[Piece, Seen] = {}
-        missing: list[Look] = []
+        features: dict[Piece, PieceFeatures] = {}
+        missing: list[PiecePixels] = []
         for piece in dict.fromkeys(_shown(evidence)):
-            if (seen := self._kept(self._key(piece))) is None:
-                missing.append(self.look(piece, frame_cache))
+            if (piece_features := self._kept(self._key(piece))) is None:
+                missing.append(self.decode(piece, frame_cache))
             else:
-                found[piece] = seen
+                features[piece] = piece_features
         if missing:
             with lock or nullcontext():
-                found |= self._compute(missing, model)
-        return _in_order(evidence, found)
+                features |= self._compute(missing, model)
+        return _in_order(evidence, features)
 
     def ensure(
         self,
@@ -323,7 +333,7 @@ class VisionFeatures:
             evidences: all of a run, in any order, with repetitions; the same on every rank.
             model: as for `__init__`.
             rank, world_size: this process's share of the work; wait for all before reading.
-            workers: processes that decode while the model looks; 0 decodes here.
+            workers: processes that decode while the model decoded_pieces; 0 decodes here.
 
         Raises:
             ConfigError: the features would not fit within the limit; nothing was computed.
@@ -338,7 +348,7 @@ class VisionFeatures:
         bar = tqdm(share, desc="vision cache: checking", unit="segment", disable=quiet)
         missing = [piece for piece in bar if not self._is_there(piece)]
         with tqdm(total=len(missing), desc="vision cache: looking", unit="segment", disable=quiet) as bar:
-            for batch in batches(decoded(self.look, missing, workers, problems)):
+            for batch in batches(decoded(self.decode, missing, workers, problems)):
                 bar.update(len(self._compute(batch, model)))
         _raise_all(problems)
 
@@ -364,59 +374,59 @@ class VisionFeatures:
         except MediaError:
             return False  # decoding it will say why
 
-    def look(self, piece: Piece, frame_cache: FrameCache | None = None) -> Look:
+    def decode(self, piece: Piece, frame_cache: FrameCache | None = None) -> PiecePixels:
         """Decode one piece; `MediaError` as `read_media`."""
         key = self._key(piece)
         media = read_media((piece,), self.encoder.sampling, self.media_root, frame_cache or self.frame_cache)
         if self._key(piece) != key:  # it is unknown which content was decoded
             raise MediaError(f"{piece.path}: changes while it is read, got another content; wait until it is complete")
         n_frames = len(media.videos[0].times_s) if media.videos else 1
-        return Look(piece, key, n_frames, self.encoder.pixels(media))
+        return PiecePixels(piece, key, n_frames, self.encoder.pixels(media))
 
-    def _compute(self, looks: Sequence[Look], model: torch.nn.Module) -> dict[Piece, Seen]:
+    def _compute(self, decoded_pieces: Sequence[PiecePixels], model: torch.nn.Module) -> dict[Piece, PieceFeatures]:
         """Show pieces to the tower, all videos at once and all images at once, and keep what it makes of them."""
-        found: dict[Piece, Seen] = {}
+        features: dict[Piece, PieceFeatures] = {}
         for kind in (VideoSegment, Image):
-            some = [look for look in looks if isinstance(look.piece, kind)]
+            some = [shown for shown in decoded_pieces if isinstance(shown.piece, kind)]
             if some:
-                pixels = {name: torch.cat([look.pixels[name] for look in some]) for name in some[0].pixels}
-                for look, features_TH in zip(some, run_tower(model, pixels), strict=True):
-                    found[look.piece] = self._keep(look, features_TH)
-        return found
+                pixels = {name: torch.cat([shown.pixels[name] for shown in some]) for name in some[0].pixels}
+                for shown, features_TH in zip(some, run_tower(model, pixels), strict=True):
+                    features[shown.piece] = self._keep(shown, features_TH)
+        return features
 
-    def _keep(self, look: Look, features_TH: torch.Tensor) -> Seen:
+    def _keep(self, shown: PiecePixels, features_TH: torch.Tensor) -> PieceFeatures:
         if not features_TH.isfinite().all():
             raise ModelInputError(
-                f"{look.piece.path}: the vision tower returned NaN or infinity, got {look.piece}; "
+                f"{shown.piece.path}: the vision tower returned NaN or infinity, got {shown.piece}; "
                 "check its dtype and weights"
             )
-        video = isinstance(look.piece, VideoSegment)
-        t, h, w = look.pixels["video_grid_thw" if video else "image_grid_thw"][0].tolist()
-        seconds = float(look.pixels["second_per_grid_ts"]) if video else None
-        seen = Seen(features_TH.to("cpu", DTYPES[self.dtype]), (t, h, w), look.n_frames, seconds)
+        video = isinstance(shown.piece, VideoSegment)
+        t, h, w = shown.pixels["video_grid_thw" if video else "image_grid_thw"][0].tolist()
+        seconds = float(shown.pixels["second_per_grid_ts"]) if video else None
+        features = PieceFeatures(features_TH.to("cpu", DTYPES[self.dtype]), (t, h, w), shown.n_frames, seconds)
         self.computed += 1
         try:
-            kept = self._store.write(look.key, pack_seen(seen, look.key))
+            kept = self._store.write(shown.key, pack_features(features, shown.key))
         except OSError as error:
             warnings.warn(
                 f"{self.directory}: features are not kept, got {error}; free or unlock the disk", stacklevel=4
             )
             kept = False
         self.not_kept += not kept
-        return seen
+        return features
 
-    def _kept(self, key: str) -> Seen | None:
+    def _kept(self, key: str) -> PieceFeatures | None:
         entry = self._store.read(key)
         if entry is None:
             return None
         try:
-            seen = unpack_seen(entry, key)
+            features = unpack_features(entry, key)
         except DamagedEntryError:
             self.damaged += 1
             self._store.drop(key)
             return None
         self.hits += 1
-        return seen
+        return features
 
     def _key(self, piece: Piece) -> str:
         """The name of an entry; `MediaError` if the file is not there."""
@@ -433,9 +443,9 @@ def _shown(evidence: tuple[Evidence, ...]) -> list[Piece]:
     return [e for e in evidence if isinstance(e, (VideoSegment, Image))]
 
 
-def _in_order(evidence: tuple[Evidence, ...], found: Mapping[Piece, Seen]) -> SeenMedia:
-    videos = tuple(found[e] for e in evidence if isinstance(e, VideoSegment))
-    return SeenMedia(videos, tuple(found[e] for e in evidence if isinstance(e, Image)))
+def _in_order(evidence: tuple[Evidence, ...], features: Mapping[Piece, PieceFeatures]) -> MediaFeatures:
+    videos = tuple(features[e] for e in evidence if isinstance(e, VideoSegment))
+    return MediaFeatures(videos, tuple(features[e] for e in evidence if isinstance(e, Image)))
 
 
 def _made_by(encoder: Encoder, tower: str, dtype: str) -> str:

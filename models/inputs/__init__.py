@@ -12,12 +12,12 @@ if TYPE_CHECKING:
         EncodedEvidence,
         Encoder,
         Media,
-        Seen,
-        SeenMedia,
-        pack_seen,
+        MediaFeatures,
+        PieceFeatures,
+        pack_features,
         read_media,
         tensor_bytes,
-        unpack_seen,
+        unpack_features,
     )
     from .mrope import POSITION_RULES, TEXT_LAYOUT, PositionRule, VisionLayout, claim_positions, mrope_positions
     from .windowing import Windowing
@@ -31,17 +31,17 @@ __all__ = [
     "Encoder",
     "LabelWords",
     "Media",
+    "MediaFeatures",
+    "PieceFeatures",
     "PositionRule",
-    "Seen",
-    "SeenMedia",
     "VisionLayout",
     "Windowing",
     "claim_positions",
     "mrope_positions",
-    "pack_seen",
+    "pack_features",
     "read_media",
     "tensor_bytes",
-    "unpack_seen",
+    "unpack_features",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

@@ -63,5 +63,5 @@ class ChatText:
 
     def _refuse_special(self, text: str, where: str) -> None:
         # A claim that closes its own turn, or opens a video, would change the question.
-        if found := next((s for s in self._special if s in text), None):
-            raise ModelInputError(f"{where}: holds the model's control token {found!r}, got {text[:80]!r}; remove it")
+        if token := next((s for s in self._special if s in text), None):
+            raise ModelInputError(f"{where}: holds the model's control token {token!r}, got {text[:80]!r}; remove it")

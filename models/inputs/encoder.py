@@ -42,7 +42,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
 @dataclass(frozen=True)
-class Seen:
+class PieceFeatures:
     """One video or image after the vision tower: all the network needs of it, in place of its pixels.
 
     Attributes:
@@ -59,44 +59,44 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class SeenMedia:
+class MediaFeatures:
     """Evidence that needs neither decoding nor the vision tower; videos and images in the order of the evidence."""
 
-    videos: tuple[Seen, ...] = ()
-    images: tuple[Seen, ...] = ()
+    videos: tuple[PieceFeatures, ...] = ()
+    images: tuple[PieceFeatures, ...] = ()
 
     def vision(self) -> dict[str, torch.Tensor]:
         """Features, grids and seconds, under the names by which a batch knows them."""
-        found = {}
+        inputs = {}
         if self.videos:
             seconds = [v.seconds_per_grid for v in self.videos]
-            found["video_features"] = torch.cat([v.features_TH for v in self.videos])
-            found["video_grid_thw"] = torch.tensor([v.grid for v in self.videos])
-            found["second_per_grid_ts"] = torch.tensor(seconds, dtype=torch.float64)
+            inputs["video_features"] = torch.cat([v.features_TH for v in self.videos])
+            inputs["video_grid_thw"] = torch.tensor([v.grid for v in self.videos])
+            inputs["second_per_grid_ts"] = torch.tensor(seconds, dtype=torch.float64)
         if self.images:
-            found["image_features"] = torch.cat([i.features_TH for i in self.images])
-            found["image_grid_thw"] = torch.tensor([i.grid for i in self.images])
-        return found
+            inputs["image_features"] = torch.cat([i.features_TH for i in self.images])
+            inputs["image_grid_thw"] = torch.tensor([i.grid for i in self.images])
+        return inputs
 
 
-def pack_seen(seen: Seen, key: str) -> bytes:
-    """An entry; `unpack_seen` gives equal features back, bit for bit."""
+def pack_features(features: PieceFeatures, key: str) -> bytes:
+    """An entry; `unpack_features` gives equal features back, bit for bit."""
     header = {
-        "dtype": str(seen.features_TH.dtype).removeprefix("torch."),
-        "shape": list(seen.features_TH.shape),
-        "grid": seen.grid,
-        "n_frames": seen.n_frames,
-        "seconds_per_grid": seen.seconds_per_grid,
+        "dtype": str(features.features_TH.dtype).removeprefix("torch."),
+        "shape": list(features.features_TH.shape),
+        "grid": features.grid,
+        "n_frames": features.n_frames,
+        "seconds_per_grid": features.seconds_per_grid,
     }
-    return seal(key, header, tensor_bytes(seen.features_TH))
+    return seal(key, header, tensor_bytes(features.features_TH))
 
 
-def unpack_seen(entry: bytes, key: str) -> Seen:
+def unpack_features(entry: bytes, key: str) -> PieceFeatures:
     """The features of an entry; `DamagedEntryError` unless it is, whole and unchanged, the one of this key."""
     header, rest = unseal(entry, key)
     numbers = torch.frombuffer(bytearray(rest), dtype=DTYPES[header["dtype"]])  # a copy: tensors are writable
     features_TH = numbers.reshape(header["shape"])
-    return Seen(features_TH, tuple(header["grid"]), header["n_frames"], header["seconds_per_grid"])
+    return PieceFeatures(features_TH, tuple(header["grid"]), header["n_frames"], header["seconds_per_grid"])
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
@@ -198,7 +198,7 @@ class Encoder:
                 f"{shown.path!r}; give its transcript, or ask a verifier that sees"
             )
 
-    def evidence(self, evidence: tuple[Evidence, ...], media: Media | SeenMedia) -> EncodedEvidence:
+    def evidence(self, evidence: tuple[Evidence, ...], media: Media | MediaFeatures) -> EncodedEvidence:
         """Encode a prefix.
 
         Args:
@@ -210,7 +210,7 @@ class Encoder:
                 is shown something.
         """
         self.check_readable(evidence)
-        vision = media.vision() if isinstance(media, SeenMedia) else self.pixels(media)
+        vision = media.vision() if isinstance(media, MediaFeatures) else self.pixels(media)
         ids = self._expand(self._ids(self.chat.prefix(evidence)), vision)
         positions, start = mrope_positions(
             ids,

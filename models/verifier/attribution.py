@@ -97,32 +97,32 @@ def read(claim: CitedClaim) -> CitedClaim:
 def cites_of(claim: CitedClaim) -> list[Given]:
     """The citations of a claim that was `read`, texts parsed, in their order."""
     given = [claim.citations] if isinstance(claim.citations, str) else claim.citations or ()
-    found: list[Given] = []
+    citations: list[Given] = []
     for item in given:
         if not isinstance(item, str):
-            found.append(item)
+            citations.append(item)
         elif item.strip():
-            found += parse_citation_list(item)
-    return found
+            citations += parse_citation_list(item)
+    return citations
 
 
 def resolve(cite: Given, sources: Sources, reader: SegmentReader) -> Resolved:
     """A citation with its evidence, or with its problem."""
     note = None
     if isinstance(cite, Malformed):
-        found = Problem("malformed", f"citation {cite.text!r}: {cite.reason}; write e.g. (visual, 0:15-0:18)")
+        resolved = Problem("malformed", f"citation {cite.text!r}: {cite.reason}; write e.g. (visual, 0:15-0:18)")
     elif isinstance(cite, Citation):
-        found, note = _evidence(cite, sources, reader)
+        resolved, note = _evidence(cite, sources, reader)
     else:
-        found = _past_the_end(cite, reader) or cite
-    if not isinstance(found, Problem):
+        resolved = _past_the_end(cite, reader) or cite
+    if not isinstance(resolved, Problem):
         try:
-            reader.check_asked((found,))
+            reader.check_asked((resolved,))
         except ModelInputError as error:
-            found = Problem("modality", str(error))
-    if isinstance(found, Problem):
-        return Resolved(cite, problem=found)
-    return Resolved(cite, found, note=note)
+            resolved = Problem("modality", str(error))
+    if isinstance(resolved, Problem):
+        return Resolved(cite, problem=resolved)
+    return Resolved(cite, resolved, note=note)
 
 
 def _evidence(cite: Citation, sources: Sources, reader: SegmentReader) -> tuple[Evidence | Problem, str | None]:
@@ -146,10 +146,10 @@ def _evidence(cite: Citation, sources: Sources, reader: SegmentReader) -> tuple[
     if sources.transcript is None:
         got = f"citation {cite.text!r}: sound cannot be heard, got no transcript; give what is said"
         return Problem("modality", got), None
-    if (said := transcript_of(sources.transcript, start_s, end_s)) is None:
+    if (passage := transcript_of(sources.transcript, start_s, end_s)) is None:
         got = f"no words from {start_s:g} s to {end_s:g} s"
         return Problem("modality", f"citation {cite.text!r}: sound cannot be heard, got {got}; cite speech"), None
-    return said, note
+    return passage, note
 
 
 def _duration_s(video: str | None, reader: SegmentReader) -> float:
@@ -311,5 +311,5 @@ def _resting(together: Verdict, cites: Sequence[Resolved]) -> Verdict:
     n_judged = sum(cite.problem is None for cite in cites)
     if n_judged in (0, len(cites)):
         return together
-    told = f"rests on {n_judged} of {len(cites)} citations: the others cannot be judged"
-    return dataclasses.replace(together, note="; ".join(n for n in (told, together.note) if n))
+    coverage_note = f"rests on {n_judged} of {len(cites)} citations: the others cannot be judged"
+    return dataclasses.replace(together, note="; ".join(n for n in (coverage_note, together.note) if n))

@@ -109,12 +109,12 @@ class CrossEncoding:
             if asked for. Failures come last, with score NaN and an `error`.
         """
         evidences = [evidence_of(document) for document in documents]
-        found = []
+        rows = []
         for r in self.verifier.rank(query, evidences, top_k=top_k, progress=show_progress_bar):
             row = {"corpus_id": r.index, "score": r.verdict.p_supported}
             row |= {"text": documents[r.index]} if return_documents else {}
-            found.append(row | ({"error": r.verdict.error} if r.verdict.error else {}))
-        return found
+            rows.append(row | ({"error": r.verdict.error} if r.verdict.error else {}))
+        return rows
 
 
 def evidence_of(given: Any) -> tuple[Evidence, ...]:
@@ -272,9 +272,11 @@ class Entailment:
         text, paths = _content(messages)
         if not (match := _FACT.search(text) or _CLAIM.search(text)):
             raise ModelInputError(f"prompt: not one of MuRGAt's entailment prompts, got {text[:80]!r}; send those only")
-        told = _TEXT.search(text)
+        text_match = _TEXT.search(text)
         claim = match[1].strip()
-        (verdict,) = self._judged([claim], lambda: (Passage(told[1]),) if told else self._files(paths), [None])
+        (verdict,) = self._judged(
+            [claim], lambda: (Passage(text_match[1]),) if text_match else self._files(paths), [None]
+        )
         answer = self._text(verdict).upper()
         if "JSON" in text:
             why = verdict.error or f"p_supported {verdict.p_supported:.4f}, threshold {self.threshold:.4f}"
@@ -293,7 +295,7 @@ class Entailment:
         if self.combine == "together":
             return self._checked(claims, self.verifier.score(claims, evidence, contexts))
         each = [self.verifier.score(claims, piece, contexts) for piece in evidence]
-        return self._checked(claims, [self._any(found) for found in zip(*each, strict=True)])
+        return self._checked(claims, [self._any(of_row) for of_row in zip(*each, strict=True)])
 
     def _any(self, verdicts: Sequence[Verdict]) -> Verdict:
         """The best verdict. A source that failed might have been better: then only a yes stands."""
@@ -323,15 +325,15 @@ class Entailment:
         """Evidence of media files, sound as its transcript. `MediaError` where there is none."""
         if not paths:
             raise MediaError("evidence: the message names no file, got text only; name one that exists")
-        found: list[Evidence] = []
+        evidence: list[Evidence] = []
         for path in map(Path, paths):
             if path.suffix.lower() not in AUDIO:
-                found.append(media_evidence(path))
+                evidence.append(media_evidence(path))
             elif self.transcribe is None:
                 raise MediaError(f"{path}: sound cannot be heard, got no transcribe function; pass transcribe=...")
             else:
-                found.append(Transcript(self.transcribe(path)))
-        return tuple(found)
+                evidence.append(Transcript(self.transcribe(path)))
+        return tuple(evidence)
 
 
 def _threshold(verifier: ClaimScorer, threshold: float | str | None) -> float:

@@ -123,37 +123,37 @@ def verdicts_in_parts(
     divisions = [divider.divide(pair) for pair in pairs]
     if all(division is WHOLE for division in divisions):
         return asking.verdicts(pairs, judge, keyed, progress)
-    asked, owners = _asked(pairs, divisions)
-    found: list[list[Answer]] = [[] for _ in pairs]
-    for owner, answer in zip(owners, _answers(asked, owners, len(pairs), asking, progress), strict=True):
-        found[owner].append(answer)
-    rows = zip(pairs, divisions, found, strict=True)
+    all_parts, owners = _parts(pairs, divisions)
+    answers_of: list[list[Answer]] = [[] for _ in pairs]
+    for owner, answer in zip(owners, _answers(all_parts, owners, len(pairs), asking, progress), strict=True):
+        answers_of[owner].append(answer)
+    rows = zip(pairs, divisions, answers_of, strict=True)
     return [_joined(d, answers, pair if keyed else None, judge, divider.windowing) for pair, d, answers in rows]
 
 
-def _asked(pairs: Sequence[Pair], divisions: Sequence[Division]) -> tuple[list[Pair], list[int]]:
+def _parts(pairs: Sequence[Pair], divisions: Sequence[Division]) -> tuple[list[Pair], list[int]]:
     """What the network is asked, and the place of the pair each belongs to."""
-    asked: list[Pair] = []
+    all_parts: list[Pair] = []
     owners: list[int] = []
     for place, (pair, division) in enumerate(zip(pairs, divisions, strict=True)):
         if division.error is not None:
             continue
         parts = [dataclasses.replace(pair, evidence=e) for e in division.evidences] or [pair]
-        asked += parts
+        all_parts += parts
         owners += [place] * len(parts)
-    return asked, owners
+    return all_parts, owners
 
 
 def _answers(
-    asked: Sequence[Pair], owners: Sequence[int], n_pairs: int, asking: BatchScorer, progress: Progress
+    all_parts: Sequence[Pair], owners: Sequence[int], n_pairs: int, asking: BatchScorer, progress: Progress
 ) -> list[Answer]:
     """The answer to everything asked, in order; progress in pairs."""
-    answers = [Answer()] * len(asked)
+    answers = [Answer()] * len(all_parts)
     left = np.bincount(np.array(owners, dtype=np.int64), minlength=n_pairs)
     n_open = n_pairs
     with (
         tqdm(total=n_pairs, unit="claim", desc="scoring", disable=progress is not True) as bar,
-        closing(asking.answers(asked)) as batches,
+        closing(asking.answers(all_parts)) as batches,
     ):
         for batch in chain([[]], batches):  # before the first, pairs without parts are done
             for place, answer in batch:
@@ -245,13 +245,13 @@ def _beside(
     return tuple(shown)
 
 
-def _overlap(said: Evidence, shown: Evidence) -> bool:
+def _overlap(transcript: Evidence, shown: Evidence) -> bool:
     """Whether speech of known times overlaps a video segment."""
-    assert isinstance(said, Transcript)
+    assert isinstance(transcript, Transcript)
     assert isinstance(shown, VideoSegment)
-    if said.start_s is None or said.end_s is None:
+    if transcript.start_s is None or transcript.end_s is None:
         return False
-    return said.end_s > shown.start_s and (shown.end_s is None or said.start_s < shown.end_s)
+    return transcript.end_s > shown.start_s and (shown.end_s is None or transcript.start_s < shown.end_s)
 
 
 def _name(route: Route, segment: VideoSegment) -> str:

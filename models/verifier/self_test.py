@@ -121,18 +121,18 @@ def selftest(directory: str | Path, verifier: Verifier, dtype: str) -> SelfTest:
         raise DirectoryError(f"{directory}: no golden inputs; a draft has none, run eval/export.py first")
     cases = _cases(folder / "golden.json")
     tensors = load_file(folder / "media.safetensors") if (folder / "media.safetensors").is_file() else {}
-    expected, found = [], []
+    expected, actual = [], []
     for n, case in enumerate(cases):
         evidence = tuple(evidence_from_dict(e, f"{folder}/golden.json") for e in case["evidence"])
         claims = [(c["claim"], c["context"]) for c in case["claims"]]
         expected += case["margins"]
-        found += verifier.score_media(claims, evidence, _stored_media(tensors, n)).tolist()
+        actual += verifier.score_media(claims, evidence, _stored_media(tensors, n)).tolist()
     absolute, relative = TOLERANCE[dtype]
-    difference_N = np.abs(np.array(found) - np.array(expected))
+    difference_N = np.abs(np.array(actual) - np.array(expected))
     allowed_N = absolute + relative * np.abs(np.array(expected))
     worst = int(np.argmax(difference_N - allowed_N))  # the first NaN, if there is one
     problems = tuple(_problems(Path(directory), cases))
-    return SelfTest(len(found), float(difference_N[worst]), float(allowed_N[worst]), problems)
+    return SelfTest(len(actual), float(difference_N[worst]), float(allowed_N[worst]), problems)
 
 
 def _cases(path: Path) -> list[dict[str, Any]]:

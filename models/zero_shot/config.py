@@ -174,5 +174,5 @@ def _weights_of(local: LocalModel, base: Path, device: torch.device) -> Any:
 def _fingerprint(config: ZeroShotConfig, local: LocalModel, base: Path) -> str:
     """Hash of all that a margin depends on; of the checkpoint what is in it, not where it lies."""
     of_model = {name: getattr(local, name) for name in ("dtype", "quantization", "max_tokens", "position_rule")}
-    asked = {"prompt": config.prompt.sha256, "sampling": dataclasses.asdict(config.sampling)}
-    return hash_of({"weights_sha256": weights_sha256(base)} | of_model | asked)
+    inputs = {"prompt": config.prompt.sha256, "sampling": dataclasses.asdict(config.sampling)}
+    return hash_of({"weights_sha256": weights_sha256(base)} | of_model | inputs)

@@ -110,13 +110,13 @@ class HostedVerifier:
             groups.setdefault(evidence_key(pair.evidence), []).append(place)
         order = [place for places in groups.values() for place in places]
         verdicts = [failed("not scored")] * len(pairs)
-        asked: Any = map_ordered(
+        results: Any = map_ordered(
             self._verdict, self._questions(pairs, list(groups.values())), self.model.config.concurrency
         )
         bar = tqdm(total=len(pairs), unit="claim", desc="asking", disable=progress is not True)
-        with bar, closing(asked):
-            for place, found in zip(order, asked, strict=True):
-                verdicts[place] = failed(str(found)) if isinstance(found, LanguageModelError) else found
+        with bar, closing(results):
+            for place, result in zip(order, results, strict=True):
+                verdicts[place] = failed(str(result)) if isinstance(result, LanguageModelError) else result
                 bar.update()
                 if callable(progress):
                     progress(1)
@@ -183,13 +183,13 @@ class HostedVerifier:
         tokens = [each for each in self.model.first_tokens(messages) if each[1] > _UNLIKELY]
         self._check_listed(tokens)
         words = (self.prompt.supported_word, self.prompt.refuted_word)
-        found = word_logprobs(tokens, words)
-        bounded = -math.inf in found.values()
+        logprobs = word_logprobs(tokens, words)
+        bounded = -math.inf in logprobs.values()
         if bounded:
-            found = {word: max(logprob, _bound(tokens)) for word, logprob in found.items()}
+            logprobs = {word: max(logprob, _bound(tokens)) for word, logprob in logprobs.items()}
             with self._lock:
                 self.n_bounded += 1
-        margin = float(np.float32(found[words[0]] - found[words[1]]))
+        margin = float(np.float32(logprobs[words[0]] - logprobs[words[1]]))
         return Judge(None).verdict(margin, note=BOUNDED if bounded else None)
 
     def _check_listed(self, tokens: Sequence[tuple[str, float]]) -> None:
@@ -209,8 +209,8 @@ class HostedVerifier:
 def _fingerprint(model: LanguageModel, prompt: Prompt, sampling: FrameSampling) -> str:
     """Hash of all that an answer depends on. Not of the address: a server may move, and keeps its answers."""
     config = model.config
-    asked = {name: getattr(config, name) for name in ("model", "temperature", "seed", "extra")}
-    return hash_of(asked | {"prompt": prompt.sha256, "sampling": dataclasses.asdict(sampling), "picture": _PICTURE})
+    settings = {name: getattr(config, name) for name in ("model", "temperature", "seed", "extra")}
+    return hash_of(settings | {"prompt": prompt.sha256, "sampling": dataclasses.asdict(sampling), "picture": _PICTURE})
 
 
 def hash_of(values: Mapping[str, Any]) -> str:
@@ -235,5 +235,5 @@ def _picture(pixels_HWC: np.ndarray) -> dict[str, Any]:
 
 def _refuse_control(text: str, where: str) -> None:
     """As the local prompt does: text that closes its own turn, or opens a picture, would change the question."""
-    if found := _CONTROL.search(text):
-        raise ModelInputError(f"{where}: holds a model's control token {found[0]!r}, got {text[:80]!r}; remove it")
+    if control := _CONTROL.search(text):
+        raise ModelInputError(f"{where}: holds a model's control token {control[0]!r}, got {text[:80]!r}; remove it")

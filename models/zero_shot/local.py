@@ -141,10 +141,10 @@ class LocalLanguageModel:
         if len({normal_word(word) for word in words}) < len(words):
             raise ConfigError(f"words: must differ in more than case and space, got {list(words)}; choose other words")
         if self._ids_of_word is None:
-            found: dict[str, list[int]] = {}
+            ids_of_word: dict[str, list[int]] = {}
             for token in range(min(len(self.tokenizer), self.model.get_output_embeddings().weight.shape[0])):
-                found.setdefault(normal_word(self.tokenizer.decode([token])), []).append(token)
-            self._ids_of_word = found
+                ids_of_word.setdefault(normal_word(self.tokenizer.decode([token])), []).append(token)
+            self._ids_of_word = ids_of_word
         for word in words:
             if not normal_word(word) or normal_word(word) not in self._ids_of_word:
                 raise ConfigError(f"words: every word must be one token, got {word!r}; choose another word")

@@ -36,7 +36,7 @@ from proofreel.models.engine.prefix_cache import PrefixCache
 from proofreel.models.engine.scorer import PrefixScorer, Segment
 from proofreel.models.engine.segments import SegmentReader
 from proofreel.models.inputs.chat_text import ChatText, LabelWords
-from proofreel.models.inputs.encoder import Encoder, Media, Seen, SeenMedia
+from proofreel.models.inputs.encoder import Encoder, Media, MediaFeatures, PieceFeatures
 from proofreel.models.inputs.mrope import TEXT_LAYOUT
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "Location is the far end of a long grey table.", "No."]
@@ -276,7 +276,7 @@ def test_media_that_came_with_text_evidence_is_refused(encoder, make_media):
     with pytest.raises(ModelInputError, match="takes no pixels, got 1"):
         encoder.evidence(TALK, make_media(4))
     with pytest.raises(ModelInputError, match="must never be asked about pixels it is not given"):
-        encoder.evidence(TALK, SeenMedia(videos=(Seen(torch.zeros(4, 64), (1, 4, 4), 2, 1.0),)))
+        encoder.evidence(TALK, MediaFeatures(videos=(PieceFeatures(torch.zeros(4, 64), (1, 4, 4), 2, 1.0),)))
 
 
 def test_a_refused_segment_fails_its_own_claims_only(model, encoder, words, colour_dataset):
@@ -285,7 +285,7 @@ def test_a_refused_segment_fails_its_own_claims_only(model, encoder, words, colo
     reader = SegmentReader(encoder, PrefixScorer(model, readout, TEXT_LAYOUT, 0, PrefixCache(0)))
     pairs = [Pair("a", CLAIMS[0], TALK), Pair("b", CLAIMS[0], video), Pair("c", CLAIMS[1], (*TALK, *video))]
     read = [reader.read(group) for group in reader.group(pairs)]
-    assert [r.asked for r in read] == [(0,), (), ()]
+    assert [r.places for r in read] == [(0,), (), ()]
     assert all("text backbone" in reason for r in read for reason in r.failed.values())
     assert [list(r.failed) for r in read] == [[], [1], [2]]
 

@@ -32,7 +32,7 @@ from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import collate, pack
 from proofreel.models.engine.vision_features import VisionFeatures, run_tower, tower_sha256
 from proofreel.models.inputs.chat_text import LabelWords
-from proofreel.models.inputs.encoder import Encoder, Seen, pack_seen, read_media, unpack_seen
+from proofreel.models.inputs.encoder import Encoder, PieceFeatures, pack_features, read_media, unpack_features
 
 FIRST, SECOND = VideoSegment("clip.mp4", 0.0, 1.5), VideoSegment("other.mp4", 1.0, 4.0)
 PICTURE = Image("picture.png")
@@ -94,7 +94,7 @@ def fresh_margins(model: Any, encoder: Encoder, evidence: Any, media: Path) -> t
 @pytest.mark.parametrize("evidence", [(FIRST,), (PICTURE,), (Passage("Text alone."),)])
 def test_features_kept_in_float32_give_the_margins_of_fresh_ones_bit_for_bit(cache, model, encoder, media, evidence):
     fresh = fresh_margins(model, encoder, evidence, media)
-    for seen in (cache.see(evidence, model), cache.see(evidence, model), cache.read(evidence)):
+    for seen in (cache.obtain(evidence, model), cache.obtain(evidence, model), cache.read(evidence)):
         assert torch.equal(margins_of(model, encoder, evidence, seen), fresh)
 
 
@@ -117,10 +117,10 @@ def test_two_videos_and_an_image_in_one_prompt_keep_their_order(cache, model, en
 def test_features_kept_in_bfloat16_are_the_rounded_ones_and_margins_move_little(tmp_path, model, encoder, media):
     cache = VisionFeatures(tmp_path, model, encoder, media_root=media)
     pixels = encoder.pixels(read_media((FIRST,), encoder.sampling, media))
-    seen = cache.see((FIRST,), model).videos[0]
+    seen = cache.obtain((FIRST,), model).videos[0]
     assert seen.features_TH.dtype == torch.bfloat16
     assert torch.equal(seen.features_TH, run_tower(model, pixels)[0].to(torch.bfloat16))
-    moved = margins_of(model, encoder, MIXED, cache.see(MIXED, model)) - fresh_margins(model, encoder, MIXED, media)
+    moved = margins_of(model, encoder, MIXED, cache.obtain(MIXED, model)) - fresh_margins(model, encoder, MIXED, media)
     assert 0 < moved.abs().max() < 5e-3
 
 
@@ -145,7 +145,7 @@ def test_a_second_epoch_and_the_next_run_neither_decode_nor_look(tmp_path, model
 
 
 def test_what_features_depend_on_names_them_and_the_path_does_not(tmp_path, cache, model, encoder, tiny_base, media):
-    cache.see((FIRST,), model)
+    cache.obtain((FIRST,), model)
     other_sampling = Encoder(encoder.processor, encoder.layout, Prompt(), FrameSampling(4, 4, 8, 56 * 56, 84 * 84))
     moved, changed = tmp_path / "moved", tmp_path / "changed"
     shutil.copytree(media, moved)
@@ -154,7 +154,7 @@ def test_what_features_depend_on_names_them_and_the_path_does_not(tmp_path, cach
 
     def misses(piece=FIRST, *, of=model, by=encoder, root=media, dtype="float32"):
         other = VisionFeatures(cache.directory, of, by, media_root=root, dtype=dtype)
-        other.see((piece,), of)
+        other.obtain((piece,), of)
         return other.computed
 
     assert misses() == misses(root=moved) == 0
@@ -180,7 +180,7 @@ def test_the_language_model_and_its_adapters_do_not_name_features(model):
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "swapped"])
 def test_a_damaged_entry_is_dropped_and_computed_again(cache, model, runs, damage):
     evidence = (FIRST, SECOND)
-    expected = cache.see(evidence, model)
+    expected = cache.obtain(evidence, model)
     for path, other in zip(entries(cache), [p.read_bytes() for p in reversed(entries(cache))], strict=True):
         whole = path.read_bytes()
         flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
@@ -196,16 +196,16 @@ def test_a_damaged_entry_is_dropped_and_computed_again(cache, model, runs, damag
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_entries_hold_json_and_numbers_and_come_back_bit_for_bit(dtype):
-    seen = Seen(torch.randn(6, 5).to(dtype), (2, 4, 6), 4, 0.1)
-    entry = pack_seen(seen, "k")
-    again = unpack_seen(entry, "k")
+    seen = PieceFeatures(torch.randn(6, 5).to(dtype), (2, 4, 6), 4, 0.1)
+    entry = pack_features(seen, "k")
+    again = unpack_features(entry, "k")
     assert torch.equal(again.features_TH, seen.features_TH)
     assert (again.features_TH.dtype, again.grid, again.n_frames, again.seconds_per_grid) == (dtype, (2, 4, 6), 4, 0.1)
     n_header = int.from_bytes(entry[32:36], "little")
     assert json.loads(entry[36 : 36 + n_header])["grid"] == [2, 4, 6]
     assert len(entry) == 36 + n_header + 30 * dtype.itemsize
     with pytest.raises(DamagedEntryError, match="another entry"):
-        unpack_seen(entry, "other")
+        unpack_features(entry, "other")
 
 
 def test_what_trains_or_adapts_tower_or_merger_is_refused(tmp_path, cache, model, encoder):
@@ -224,17 +224,17 @@ def test_what_trains_or_adapts_tower_or_merger_is_refused(tmp_path, cache, model
 def test_adapters_of_the_language_model_leave_the_tower_frozen(tmp_path, cache, model, encoder, media):
     from peft import LoraConfig
 
-    seen = cache.see((FIRST,), model)
+    seen = cache.obtain((FIRST,), model)
     adapted = attach_lora(model, LoraConfig(r=2))
     again = VisionFeatures(cache.directory, adapted, encoder, media_root=media, dtype="float32")
-    assert torch.equal(again.see((FIRST,), adapted).videos[0].features_TH, seen.videos[0].features_TH)
+    assert torch.equal(again.obtain((FIRST,), adapted).videos[0].features_TH, seen.videos[0].features_TH)
     assert again.computed == 0
 
 
 def test_features_never_pretend_the_tower_gave_numbers(cache, model):
     model.model.visual.merger.mlp[2].bias[0] = float("nan")
     with pytest.raises(ModelInputError, match="NaN"):
-        cache.see((FIRST,), model)
+        cache.obtain((FIRST,), model)
     assert entries(cache) == []
 
 
@@ -249,7 +249,7 @@ def test_what_cannot_be_seen_is_named_and_all_else_is_kept(cache, model, media):
     assert len(cache.read((FIRST, SECOND)).videos) == 2
     for piece in (gone, broken, past, absent):
         with pytest.raises(MediaError):
-            cache.see((piece,), model)
+            cache.obtain((piece,), model)
         with pytest.raises(MediaError):
             cache.read((piece,))
 
@@ -302,7 +302,7 @@ def test_a_lock_is_held_while_the_tower_computes_and_not_while_frames_are_decode
     lock, held = Held(), []
     monkeypatch.setattr(vision_features, "read_media", lambda *a: held.append(("decode", lock.held)) or read_media(*a))
     model.model.visual.register_forward_pre_hook(lambda *_: held.append(("tower", lock.held)))
-    cache.see((FIRST, PICTURE), model, lock=lock)
+    cache.obtain((FIRST, PICTURE), model, lock=lock)
     assert held == [("decode", False), ("decode", False), ("tower", True), ("tower", True)]
 
 
@@ -339,7 +339,7 @@ def test_a_file_that_changes_while_it_is_looked_at_is_not_kept(cache, model, med
 
     monkeypatch.setattr(vision_features, "read_media", reads)
     with pytest.raises(MediaError, match="changes while"):
-        cache.see((VideoSegment("changing.mp4", 0, 1),), model)
+        cache.obtain((VideoSegment("changing.mp4", 0, 1),), model)
     assert entries(cache) == []
 
 
@@ -403,5 +403,5 @@ def test_a_disk_that_cannot_be_written_is_said_and_costs_only_time(cache, model,
 
     monkeypatch.setattr(EntryStore, "write", full)
     with pytest.warns(UserWarning, match="No space left"):
-        assert cache.see((FIRST,), model).videos[0].n_frames == 4
+        assert cache.obtain((FIRST,), model).videos[0].n_frames == 4
     assert cache.not_kept == 1
