@@ -70,19 +70,19 @@ def _evidence(args: argparse.Namespace) -> tuple[Evidence, ...]:
     from proofreel.core import ConfigError, Image, MediaError, Passage, VideoSegment
     from proofreel.data_prep.importers import read_cues, transcript_of
 
-    found: list[Evidence] = [VideoSegment(args.video, args.start, args.end)] if args.video else []
-    found += [Image(path) for path in args.image]
+    evidence: list[Evidence] = [VideoSegment(args.video, args.start, args.end)] if args.video else []
+    evidence += [Image(path) for path in args.image]
     if args.transcript:
         cues = read_cues(args.transcript)
         end_s = args.end if args.end is not None else max((cue.end_s for cue in cues), default=args.start)
-        said = transcript_of(cues, args.start, end_s)
-        if said is None:
+        transcript = transcript_of(cues, args.start, end_s)
+        if transcript is None:
             raise MediaError(f"{args.transcript}: nothing is said, got [{args.start}, {end_s}] s; leave it out")
-        found.append(said)
-    found += [Passage(text) for text in args.text]
-    if not found:
+        evidence.append(transcript)
+    evidence += [Passage(text) for text in args.text]
+    if not evidence:
         raise ConfigError("evidence: none is given, got no file or text; pass --video, --image, --transcript or --text")
-    return tuple(found)
+    return tuple(evidence)
 
 
 def _shown(v: Verdict) -> str:

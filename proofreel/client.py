@@ -64,8 +64,8 @@ class _Asking:
         """Seconds until the next try; None if this answer stands. Spread out, so that clients do not return at once."""
         if response.status_code not in BUSY or attempt >= self.retries:
             return None
-        told = response.headers.get("Retry-After", "")
-        least = float(told) if told.isdigit() else 0.25 * 2**attempt
+        header = response.headers.get("Retry-After", "")
+        least = float(header) if header.isdigit() else 0.25 * 2**attempt
         return min(MOST_WAIT_S, least * random.uniform(0.75, 1.25))
 
     def read(self, response: httpx.Response) -> Any:

@@ -39,16 +39,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             reason = "--strict allows none" if args.strict else "no row is left"
             print(f"error: {args.claims}: {len(claims.rejected)} bad rows; {reason}", file=sys.stderr)
             return 1
-        found = _scored(args, claims)
+        totals = _scored(args, claims)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if found is not None:
-        before = f", {found.n_found} of them scored before" if found.n_found else ""
+    if totals is not None:
+        before = f", {totals.n_found} of them scored before" if totals.n_found else ""
         print(
-            f"wrote {args.out}: {found.n_rows} rows, {found.n_failed} failed{before}; {len(claims.rejected)} bad rows"
+            f"wrote {args.out}: {totals.n_rows} rows, {totals.n_failed} failed{before}; {len(claims.rejected)} bad rows"
         )
-        for pair_id, reason in found.failures[:SHOWN]:
+        for pair_id, reason in totals.failures[:SHOWN]:
             print(f"  {pair_id}: {reason}")
     return 0
 

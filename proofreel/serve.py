@@ -53,9 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", help="cpu, cuda, ...")
     parser.add_argument("--frame-cache", help="folder that keeps decoded frames; else a temporary one")
     parser.add_argument("--untrained-evidence", action="store_true", help="judge kinds of evidence not trained on, too")
-    for name, (default, told) in limits().items():
+    for name, (default, explanation) in limits().items():
         flag = f"--{name.replace('_', '-')}"
-        parser.add_argument(flag, type=type(default), default=default, metavar="N", help=told)
+        parser.add_argument(flag, type=type(default), default=default, metavar="N", help=explanation)
     return parser
 
 

@@ -76,7 +76,7 @@ def _front_matter(name: str, manifest: Mapping[str, Any], statistics: CardStatis
 
 
 def _opening(manifest: Mapping[str, Any], statistics: CardStatistics) -> list[str]:
-    supported = sum(rows for cell, rows in statistics.cells.items() if cell.label == "supported")
+    supported = sum(rows for stratum, rows in statistics.strata.items() if stratum.label == "supported")
     hours = statistics.total_s / 3600
     share = f", {supported / statistics.rows:.1%} supported" if statistics.rows else ""
     lines = [
@@ -90,7 +90,7 @@ def _opening(manifest: Mapping[str, Any], statistics: CardStatistics) -> list[st
 
 
 def _counts(manifest: Mapping[str, Any], statistics: CardStatistics) -> list[str]:
-    labels = [label for label in (*LABELS, None) if any(cell.label == label for cell in statistics.cells)]
+    labels = [label for label in (*LABELS, None) if any(stratum.label == label for stratum in statistics.strata)]
     names = [label or "no label" for label in labels]
     counts = manifest.get("counts", {})
     lines = []
@@ -121,8 +121,8 @@ def _sizes(statistics: CardStatistics) -> list[str]:
             for label, words in sorted(statistics.claim_words().items(), key=lambda item: str(item[0]))
         },
     }
-    found = {name: quantiles(counted) for name, counted in measured.items() if counted}
-    rows = [[name, *(f"{value:,}" for value in values.values())] for name, values in found.items()]
+    distributions = {name: quantiles(counted) for name, counted in measured.items() if counted}
+    rows = [[name, *(f"{value:,}" for value in values.values())] for name, values in distributions.items()]
     if statistics.durations_ds:
         tenths = quantiles(statistics.durations_ds).values()
         rows.append(["seconds of a video segment", *(f"{value / 10:,.1f}" for value in tenths)])
@@ -164,12 +164,12 @@ def _probe(probe: Mapping[str, Any] | None) -> list[str]:
     if probe["warnings"]:
         lines += ["", "**Warning: labels can be guessed without evidence.**", ""]
         lines += [f"- {_plain(warning)}" for warning in probe["warnings"][:MAX_LINES]]
-        told = [
+        words = [
             [word["text"], f"{word['weight']:+.2f}", f"{word['supported']:,}", f"{word['rest']:,}"]
             for word in probe["words"]
         ]
         lines += ["", "The words that tell most (weight above 0: towards supported):", ""]
-        lines += _table(["word", "weight", "in supported rows", "in other rows"], told)
+        lines += _table(["word", "weight", "in supported rows", "in other rows"], words)
     return lines
 
 

@@ -127,8 +127,8 @@ def _axis_name(name: str, counted: Mapping[Any, int], edges: np.ndarray) -> str:
 
 
 def _present(tables: Any) -> list[str | None]:
-    found = {label for table in tables for label, rows in table.items() if rows}
-    return [label for label in (*LABELS, None) if label in found]
+    present = {label for table in tables for label, rows in table.items() if rows}
+    return [label for label in (*LABELS, None) if label in present]
 
 
 def _save(draw: Callable[[Axes], None], path: Path) -> None:

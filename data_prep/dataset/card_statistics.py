@@ -20,7 +20,7 @@ QUANTILES = {"least": 0.0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, 
 _SHOWN_CHARS = 90
 
 
-class Cell(NamedTuple):
+class Stratum(NamedTuple):
     """What rows are counted by."""
 
     split: str | None
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Example:
+class ExampleRow:
     """A row as the card shows it; `evidence` names files without their folders."""
 
     claim: str
@@ -45,7 +45,7 @@ class CardStatistics:
     """Counts over the rows of a data set.
 
     Attributes:
-        cells: rows per combination of split, label, role, origin and modality.
+        strata: rows per combination of split, label, role, origin and modality.
         words: rows per (label, number of words of the claim).
         group_rows: rows per group.
         evidence_rows: rows per piece of evidence, by hash.
@@ -59,7 +59,7 @@ class CardStatistics:
 
     def __init__(self) -> None:
         """Start from nothing."""
-        self.cells: Counter[Cell] = Counter()
+        self.strata: Counter[Stratum] = Counter()
         self.words: Counter[tuple[str | None, int]] = Counter()
         self.group_rows: Counter[str] = Counter()
         self.evidence_rows: Counter[int] = Counter()
@@ -68,12 +68,12 @@ class CardStatistics:
         self.total_s = 0.0
         self.open_ended = 0
         self.media_files: set[str] = set()
-        self.examples: dict[tuple[str | None, str], list[Example]] = {}
+        self.examples: dict[tuple[str | None, str], list[ExampleRow]] = {}
 
     def add(self, pair: Pair) -> None:
         """Count one pair."""
-        cell = Cell(pair.split, pair.label, pair.role, pair.origin, pair.modality)
-        self._count(cell, pair.group, pair.claim, pair.evidence)
+        stratum = Stratum(pair.split, pair.label, pair.role, pair.origin, pair.modality)
+        self._count(stratum, pair.group, pair.claim, pair.evidence)
 
     def add_many(self, pairs: Iterable[Pair]) -> None:
         """Count every pair."""
@@ -95,35 +95,35 @@ class CardStatistics:
 
         Do not mix with `add`: the same evidence would count as two pieces.
         """
-        self._count(Cell(split, label, role, origin, modality), group, claim, evidence)
+        self._count(Stratum(split, label, role, origin, modality), group, claim, evidence)
 
     @property
     def rows(self) -> int:
         """Rows counted."""
-        return self.cells.total()
+        return self.strata.total()
 
     def table(self, field: str) -> dict[str, Counter[str | None]]:
-        """Rows per label for each value of `field`, a name of `Cell`; in order of names."""
-        found: dict[str, Counter[str | None]] = {}
-        for cell, rows in self.cells.items():
-            found.setdefault(str(getattr(cell, field)), Counter())[cell.label] += rows
-        return dict(sorted(found.items()))
+        """Rows per label for each value of `field`, a name of `Stratum`; in order of names."""
+        counts: dict[str, Counter[str | None]] = {}
+        for stratum, rows in self.strata.items():
+            counts.setdefault(str(getattr(stratum, field)), Counter())[stratum.label] += rows
+        return dict(sorted(counts.items()))
 
     def claim_words(self) -> dict[str | None, Counter[int]]:
         """Per label, rows per number of words."""
-        found: dict[str | None, Counter[int]] = {}
+        counts: dict[str | None, Counter[int]] = {}
         for (label, words), rows in self.words.items():
-            found.setdefault(label, Counter())[words] += rows
-        return found
+            counts.setdefault(label, Counter())[words] += rows
+        return counts
 
-    def _count(self, cell: Cell, group: str, claim: str, evidence: str | tuple[Evidence, ...]) -> None:
-        self.cells[cell] += 1
+    def _count(self, stratum: Stratum, group: str, claim: str, evidence: str | tuple[Evidence, ...]) -> None:
+        self.strata[stratum] += 1
         self.group_rows[group] += 1
-        self.words[cell.label, len(claim.split())] += 1
+        self.words[stratum.label, len(claim.split())] += 1
         key = hash(evidence)
         is_new = key not in self.evidence_rows
         self.evidence_rows[key] += 1
-        shown = self.examples.get((cell.label, cell.origin))
+        shown = self.examples.get((stratum.label, stratum.origin))
         wanted = shown is None or len(shown) < EXAMPLES_PER_KIND
         if not is_new and not wanted:
             return
@@ -131,8 +131,8 @@ class CardStatistics:
         if is_new:
             self._count_evidence(parts)
         if wanted:
-            example = Example(claim, cell.label, cell.role, cell.origin, "; ".join(map(describe, parts)))
-            shown = self.examples.setdefault((cell.label, cell.origin), [])
+            example = ExampleRow(claim, stratum.label, stratum.role, stratum.origin, "; ".join(map(describe, parts)))
+            shown = self.examples.setdefault((stratum.label, stratum.origin), [])
             if all(example.evidence != other.evidence for other in shown):
                 shown.append(example)
 
@@ -153,15 +153,15 @@ class CardStatistics:
 def quantiles(counted: Mapping[int, int]) -> dict[str, int]:
     """The values at `QUANTILES` of a counter {value: how often}, the lower one between two; empty for no values."""
     values, total = sorted(counted), sum(counted.values())
-    found: dict[str, int] = {}
+    marks: dict[str, int] = {}
     for name, share in QUANTILES.items():
         passed = 0
         for value in values:
             passed += counted[value]
             if passed >= share * total:
-                found[name] = value
+                marks[name] = value
                 break
-    return found
+    return marks
 
 
 def sizes(counted: Mapping[Any, int]) -> Counter[int]:

@@ -83,12 +83,12 @@ class ShortcutReport:
     @property
     def warnings(self) -> list[str]:
         """One line for every AUC above `WARN_ABOVE`."""
-        found = []
+        messages = []
         for name, part in _parts(self):
             if part.value is not None and part.value > WARN_ABOVE:
                 few = _few(part)
-                found.append(f"{name}: AUC {part.value:.3f} from the claim alone{f' ({few})' if few else ''}")
-        return found
+                messages.append(f"{name}: AUC {part.value:.3f} from the claim alone{f' ({few})' if few else ''}")
+        return messages
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values for a manifest; numbers rounded to four decimals."""
@@ -212,15 +212,15 @@ def _origins(
     it then marks the words of supported rows down. Supported rows are drawn to as many as the negatives (but 1,000
     where there are), which leaves an AUC as it is and the whole no dearer than one more probe.
     """
-    origin_of, found = np.array(origins, dtype=object), {}
+    origin_of, separations = np.array(origins, dtype=object), {}
     for origin in sorted(set(origin_of[~y])):
         negatives = np.flatnonzero((origin_of == origin) & ~y)
         drawn = np.random.default_rng(seed).permutation(np.flatnonzero(y))[: max(len(negatives), _SUPPORTED_AT_LEAST)]
         part: list[int] = np.sort(np.concatenate([negatives, drawn])).tolist()
         own = None if features is None else features[part]
         scores, _, reason = _out_of_fold(own, y[part], [groups[i] for i in part], seed)
-        found[origin] = _separation(scores, y[part], np.ones(len(part), dtype=bool), reason)
-    return found
+        separations[origin] = _separation(scores, y[part], np.ones(len(part), dtype=bool), reason)
+    return separations
 
 
 def _unfit(features: sp.csr_matrix | None, y: np.ndarray, n_groups: int) -> str | None:
@@ -255,12 +255,12 @@ def _telling_words(features: sp.csr_matrix | None, y: np.ndarray, words: list[st
     weights = _fit(features, y).coef_[0][: len(words)]
     order = np.argsort(-np.abs(weights), kind="stable")[:TELLING_WORDS]
     occurs = sp.csc_matrix(features[:, : len(words)])
-    found = []
+    telling = []
     for column in order:
         rows = occurs.indices[occurs.indptr[column] : occurs.indptr[column + 1]]
         supported = int(y[rows].sum())
-        found.append(TellingWord(words[column], float(weights[column]), supported, len(rows) - supported))
-    return tuple(found)
+        telling.append(TellingWord(words[column], float(weights[column]), supported, len(rows) - supported))
+    return tuple(telling)
 
 
 def _parts(report: ShortcutReport) -> Iterator[tuple[str, Separation]]:

@@ -36,19 +36,19 @@ def pair_of_chat(value: Mapping[str, Any], name: str, prompts: Sequence[Prompt])
         RowError: a row that is no chat of one question, media that its text does not name, or other words.
     """
     turns = _turns(value)
-    system, user, answer = (_said(turns, role) for role in ("system", "user", "assistant"))
+    system, user, answer = (_text_of(turns, role) for role in ("system", "user", "assistant"))
     media = {kind: _files(value, kind) for kind in ("video", "image")}
     for prompt in prompts:
         # Qwen's reader knows no system turn: its words open the user's.
         text = user if system or not prompt.system else user.removeprefix(f"{prompt.system}\n")
-        for found in _parsed(text, prompt, media):
-            if prompt.user_text(found) != text:
+        for pair in _parsed(text, prompt, media):
+            if prompt.user_text(pair) != text:
                 continue
             given = value.get("id")
             return dataclasses.replace(
-                found,
+                pair,
                 id=given if isinstance(given, str) and given else name,
-                group=_group(found.evidence),
+                group=_group(pair.evidence),
                 label=_label(answer, prompt),
                 origin="chat",
             )
@@ -60,21 +60,21 @@ def _turns(value: Mapping[str, Any]) -> list[tuple[str, str]]:
     """(role, text) of each turn."""
     qwen = "messages" not in value
     role_key, text_key = ("from", "value") if qwen else ("role", "content")
-    found = []
+    turns = []
     for turn in value["conversations" if qwen else "messages"]:
         role = turn.get(role_key) if isinstance(turn, dict) else None
         text = turn.get(text_key) if isinstance(turn, dict) else None
         if not isinstance(role, str) or role not in _ROLES or not isinstance(text, str):
             raise RowError(f"turn must be {{{role_key}, {text_key}}} of text, got {turn!r:.80}; repair the row")
-        found.append((_ROLES[role], text))
-    return found
+        turns.append((_ROLES[role], text))
+    return turns
 
 
-def _said(turns: Sequence[tuple[str, str]], role: str) -> str:
-    said = [text for who, text in turns if who == role]
-    if len(said) > 1 or (role == "user" and not said):
-        raise RowError(f"row must hold one turn of the {role}, got {len(said)}; a claim is one question")
-    return said[0] if said else ""
+def _text_of(turns: Sequence[tuple[str, str]], role: str) -> str:
+    texts = [text for who, text in turns if who == role]
+    if len(texts) > 1 or (role == "user" and not texts):
+        raise RowError(f"row must hold one turn of the {role}, got {len(texts)}; a claim is one question")
+    return texts[0] if texts else ""
 
 
 def _files(value: Mapping[str, Any], kind: str) -> list[str]:
@@ -117,43 +117,43 @@ def _before_claim(
             pieces[-1][2].append(line)
         else:
             return None, None
-    found: list[Evidence] = []
+    evidence: list[Evidence] = []
     context = None
     for kind, match, lines in pieces:
-        said = "".join(lines)
+        part = "".join(lines)
         if context is not None:
             return None, None
         if kind == "context":
-            context = said.removesuffix(prompt.context.partition("{context}")[2])
+            context = part.removesuffix(prompt.context.partition("{context}")[2])
         elif kind == "passage":
-            found.append(Passage(said.removesuffix(prompt.passage.partition("{text}")[2] + "\n")))
+            evidence.append(Passage(part.removesuffix(prompt.passage.partition("{text}")[2] + "\n")))
         elif kind == "transcript":
             assert match is not None
             span = (None, None) if match["start"] is None else (float(match["start"]), float(match["end"]))
-            found.append(Transcript(said.removesuffix(prompt.transcript.partition("{text}")[2] + "\n"), *span))
+            evidence.append(Transcript(part.removesuffix(prompt.transcript.partition("{text}")[2] + "\n"), *span))
         elif (file := next(given[kind], None)) is None:
             return None, None
         else:
-            found.append(VideoSegment(file) if kind == "video" else Image(file))
-    return tuple(found), context
+            evidence.append(VideoSegment(file) if kind == "video" else Image(file))
+    return tuple(evidence), context
 
 
 def _starts(prompt: Prompt) -> dict[str, re.Pattern[str]]:
     """How a line begins that opens a text; one without any words before its text cannot be told apart."""
     span = r"(?: \((?P<start>\d+\.\d)-(?P<end>\d+\.\d) s\))?"
-    said = re.escape(prompt.transcript.partition("{text}")[0]).replace(re.escape("{span}"), span)
-    found = {"transcript": said}
-    found["passage"] = re.escape(prompt.passage.partition("{text}")[0])
-    found["context"] = re.escape(prompt.context.partition("{context}")[0])
+    transcript = re.escape(prompt.transcript.partition("{text}")[0]).replace(re.escape("{span}"), span)
+    patterns = {"transcript": transcript}
+    patterns["passage"] = re.escape(prompt.passage.partition("{text}")[0])
+    patterns["context"] = re.escape(prompt.context.partition("{context}")[0])
     if "{span}" not in prompt.transcript:
-        found["transcript"] += r"(?P<start>(?!))?(?P<end>(?!))?"
-    return {kind: re.compile(pattern) for kind, pattern in found.items() if pattern}
+        patterns["transcript"] += r"(?P<start>(?!))?(?P<end>(?!))?"
+    return {kind: re.compile(pattern) for kind, pattern in patterns.items() if pattern}
 
 
 def _label(answer: str, prompt: Prompt) -> Label | None:
     """By the words of the answer; `no` tells refuted and not enough apart no more."""
-    said = answer.removeprefix(prompt.response_prefix).strip()
-    return {prompt.supported_word: "supported", prompt.refuted_word: "refuted"}.get(said)  # type: ignore[return-value]
+    word = answer.removeprefix(prompt.response_prefix).strip()
+    return {prompt.supported_word: "supported", prompt.refuted_word: "refuted"}.get(word)  # type: ignore[return-value]
 
 
 def _group(evidence: tuple[Evidence, ...]) -> str:

@@ -109,8 +109,8 @@ def read_claims(
         items = importer.read(path, _options(importer, given))
     else:
         raise ConfigError(f"format: is unknown, got {format!r}; use one of {claim_formats()}")
-    found, rejected = _checked(items)
-    return ClaimFile(tuple(found), tuple(rejected), format, unused)
+    pairs, rejected = _checked(items)
+    return ClaimFile(tuple(pairs), tuple(rejected), format, unused)
 
 
 def claim_formats() -> list[str]:
@@ -144,8 +144,8 @@ def format_of(path: Path) -> str:
     records = read_json_members(path) if members else read_json_records(path)
     for record in islice(records, _LOOKED_AT):
         value = record.value if isinstance(record, Record) else None
-        if found := _format_of_record(value[1] if members and isinstance(value, tuple) else value, members):
-            return found
+        if format := _format_of_record(value[1] if members and isinstance(value, tuple) else value, members):
+            return format
     if not start:
         return "rows"
     raise RowError(f"{path}: its format cannot be told, got {start[:60]!r}; name it: one of {claim_formats()}")
@@ -182,12 +182,12 @@ def _columns(path: Path) -> tuple[Any, tuple[str, ...]]:
 
 def _numbered(items: Iterator[Row | Rejected], have_ids: bool) -> Iterator[Row | Rejected]:
     """Rows without an id are called by their line: two that say the same are two rows."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for item in items:
         if isinstance(item, Row) and (not have_ids or item.pair.id.startswith("table/")):
             name = f"{Path(item.file).name}:{item.line}"
-            seen[name] += 1  # a JSON list may be one line
-            name += f"#{seen[name]}" if seen[name] > 1 else ""
+            counts[name] += 1  # a JSON list may be one line
+            name += f"#{counts[name]}" if counts[name] > 1 else ""
             yield dataclasses.replace(item, pair=dataclasses.replace(item.pair, id=name))
         else:
             yield item
@@ -211,15 +211,15 @@ def _chats(path: Path, prompts: Sequence[Prompt]) -> Iterator[Row | Rejected]:
 
 def _checked(items: Iterator[Row | Rejected]) -> tuple[list[Pair], list[Rejected]]:
     """Pairs that can be asked, and the rest with reasons."""
-    found: dict[str, Pair] = {}
+    pairs: dict[str, Pair] = {}
     rejected: list[Rejected] = []
     for item in items:
         if isinstance(item, Rejected):
             rejected.append(item)
         elif problems := problems_of(item.pair):
             rejected.append(reject(item, "; ".join(problems), kind=kind_of(problems[0])))
-        elif item.pair.id in found:
+        elif item.pair.id in pairs:
             rejected.append(reject(item, f"id occurs twice, got {item.pair.id!r}; name every row once"))
         else:
-            found[item.pair.id] = item.pair
-    return list(found.values()), rejected
+            pairs[item.pair.id] = item.pair
+    return list(pairs.values()), rejected

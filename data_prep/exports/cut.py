@@ -190,22 +190,22 @@ def _decoded(file: str, index: PacketIndex, first: int, last: int, container: An
     before = index.keyframe_pts[index.keyframe_pts <= wanted[0]]
     if index.jumps_exactly and len(before):
         container.seek(int(before[-1]), stream=source)
-    found, reason = 0, "the end of the stream"
+    n_frames, reason = 0, "the end of the stream"
     try:
         for n, frame in enumerate(container.decode(source)):
             pts = int(index.pts[n]) if index.timed_by_rank and n < len(index.pts) else frame.pts
-            if pts is None or pts < wanted[found]:
+            if pts is None or pts < wanted[n_frames]:
                 continue
-            if pts != wanted[found] or frame.is_corrupt:
+            if pts != wanted[n_frames] or frame.is_corrupt:
                 reason = "a damaged or missing picture"
                 break
             yield frame
-            found += 1
-            if found == len(wanted):
+            n_frames += 1
+            if n_frames == len(wanted):
                 return
     except av.error.FFmpegError as error:
         reason = repr(error.strerror)
     raise MediaError(
-        f"{file}: the frame at {index.times_s[first + found]:.3f} s cannot be decoded, got {reason}; re-download or "
+        f"{file}: the frame at {index.times_s[first + n_frames]:.3f} s cannot be decoded, got {reason}; re-download or "
         "re-encode the file, or end the span before that time"
     )

@@ -24,8 +24,8 @@ def control_token(pair: Pair) -> str | None:
     """The first piece of text that a chat format would take for a command or for a place of media, or None."""
     texts = [pair.claim, pair.context or ""]
     texts += [part.text for part in pair.evidence if isinstance(part, (Transcript, Passage))]
-    found = next(filter(None, map(_CHAT_CONTROL.search, texts)), None)
-    return found.group() if found else None
+    token = next(filter(None, map(_CHAT_CONTROL.search, texts)), None)
+    return token.group() if token else None
 
 
 def text_columns(pair: Pair, format: Format, prompt: Prompt, has_context: bool) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def _members(file: str, text: str, position: int, under: tuple[str, ...]) -> Ite
             file, line(position), f"not an object, got {text[position : position + 20]!r}; see docs/formats.md"
         )
         return
-    seen: set[str] = set()
+    keys: set[str] = set()
     position = _skip(text, position + 1)
     while text[position : position + 1] != "}":
         start = position
@@ -183,9 +183,9 @@ def _members(file: str, text: str, position: int, under: tuple[str, ...]) -> Ite
                 )
             )
             return
-        if key.value in seen:
+        if key.value in keys:
             yield _broken(file, line(start), f"a key is given twice in one object, got {key.value!r}; keep one")
-        seen.add(key.value)
+        keys.add(key.value)
         if under and key.value == under[0]:
             yield from _members(file, text, _skip(text, colon + 1), under[1:])
             return

@@ -35,7 +35,7 @@ _ROUNDED_S = 1.0  # `duration` is in whole seconds, rounded up
 
 
 @dataclass(frozen=True)
-class Options:
+class CGBenchOptions:
     """How questions become rows.
 
     Attributes:
@@ -58,7 +58,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class _Question:
+class _ClueQuestion:
     """A checked annotation."""
 
     record: Record
@@ -71,7 +71,7 @@ class _Question:
 
 
 def read(
-    path: Path, options: Options | None = None, rewrite: Rewrite | None = None, fall_back: bool = False
+    path: Path, options: CGBenchOptions | None = None, rewrite: Rewrite | None = None, fall_back: bool = False
 ) -> Iterator[Row | Rejected]:
     """Every question of a file as rows, and what cannot be one as rejections.
 
@@ -81,7 +81,7 @@ def read(
     Raises:
         ConfigError: an option is out of range, or `durations` names no file.
     """
-    options = options or Options()
+    options = options or CGBenchOptions()
     _check(options)
     measured = list(_read_durations(path.parent / options.durations)) if options.durations else []
     yield from (item for item in measured if isinstance(item, Rejected))
@@ -98,7 +98,7 @@ def read(
             yield reject(record, str(error), id=None if name is None else f"cgbench/{name}")
 
 
-def _check(options: Options) -> None:
+def _check(options: CGBenchOptions) -> None:
     if options.clues not in ("joint", "each"):
         raise ConfigError(f"clues: no such way to use clues, got {options.clues!r}; use 'joint' or 'each'")
     for name in ("non_clue_per_question", "gap_s"):
@@ -122,7 +122,7 @@ def _read_durations(path: Path) -> Iterator[tuple[str, float] | Rejected]:
             yield reject(item, f"duration must be a number of seconds, got {duration_s!r}; measure the video", id=video)
 
 
-def _question(record: Record, options: Options, durations: dict[str, float] | None) -> _Question:
+def _question(record: Record, options: CGBenchOptions, durations: dict[str, float] | None) -> _ClueQuestion:
     value = record.value
     _check_types(value)
     choices = plain_options(value["choices"])
@@ -141,7 +141,7 @@ def _question(record: Record, options: Options, durations: dict[str, float] | No
     clues = merged(value["clue_intervals"])
     if clues[-1][1] > duration_s:
         raise RowError(f"clue ends after the video, got {clues[-1][1]} of {duration_s} s; correct the interval")
-    return _Question(record, f"cgbench/{value['qid']}", video + options.extension, choices, right, clues, until_s)
+    return _ClueQuestion(record, f"cgbench/{value['qid']}", video + options.extension, choices, right, clues, until_s)
 
 
 def _check_types(value: Any) -> None:
@@ -162,7 +162,9 @@ def _check_types(value: Any) -> None:
         raise RowError(f"clue_intervals must be pairs of seconds, got {intervals!r}; write [[start, end], ...]")
 
 
-def _rows(question: _Question, options: Options, rewrite: Rewrite | None, fall_back: bool) -> Iterator[Row | Rejected]:
+def _rows(
+    question: _ClueQuestion, options: CGBenchOptions, rewrite: Rewrite | None, fall_back: bool
+) -> Iterator[Row | Rejected]:
     text, right = question.record.value["question"], question.right
     kept, repeated = distinct_options(question.choices, right)
     claims = dict(zip(kept, statements([(text, question.choices[n]) for n in kept], rewrite, fall_back), strict=True))
@@ -186,7 +188,9 @@ def _rows(question: _Question, options: Options, rewrite: Rewrite | None, fall_b
             yield _left_out(question, message, missing)
 
 
-def _non_clues(question: _Question, clues: tuple[Span, ...], suffix: str, options: Options) -> list[tuple[Span, ...]]:
+def _non_clues(
+    question: _ClueQuestion, clues: tuple[Span, ...], suffix: str, options: CGBenchOptions
+) -> list[tuple[Span, ...]]:
     """Spans as many and as long as these clues, away from all clues and from each other; fewer where no room is."""
     rng = Random(f"{options.seed}/{question.id}{suffix}")
     free = complement(question.clues, question.free_until_s, options.gap_s)
@@ -201,7 +205,7 @@ def _non_clues(question: _Question, clues: tuple[Span, ...], suffix: str, option
 
 
 def _row(
-    question: _Question, name: str, number: int, claim: str, spans: Iterable[Span], label: Label, origin: str
+    question: _ClueQuestion, name: str, number: int, claim: str, spans: Iterable[Span], label: Label, origin: str
 ) -> Row:
     record = question.record
     kept = {key: record.value[key] for key in ("qid", "question", "domain")}
@@ -218,7 +222,7 @@ def _row(
     return Row(pair, record.file, record.line, question.id)
 
 
-def _left_out(question: _Question, message: str, pairs: int) -> Rejected:
+def _left_out(question: _ClueQuestion, message: str, pairs: int) -> Rejected:
     record = question.record
     return Rejected(record.file, record.line, question.id, kind_of(message), message, pairs, blocking=False)
 
@@ -227,6 +231,6 @@ IMPORTER = Importer(
     name="cgbench",
     description="CG-Bench questions about long videos, with the intervals that hold the answer.",
     read=read,
-    options=Options,
+    options=CGBenchOptions,
     writes_statements=True,
 )

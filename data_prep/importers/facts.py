@@ -115,18 +115,18 @@ def _structure_problems(value: Any) -> list[str]:
     """Everything wrong with an annotation's keys and types; what its pairs say is checked later, like any pair's."""
     if not isinstance(value, dict):
         return [f"annotation must be an object, got {type(value).__name__}; write {{'video': ...}}"]
-    found = []
+    problems = []
     for key in value:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1, cutoff=0.0)[0]
-            found.append(f"unknown key, got {key!r}; did you mean {near!r}? (free keys go into 'meta')")
+            problems.append(f"unknown key, got {key!r}; did you mean {near!r}? (free keys go into 'meta')")
     if not isinstance(value.get("video"), str) or not value["video"]:
-        found.append(f"video must be a file name, got {value.get('video')!r}; name the video")
+        problems.append(f"video must be a file name, got {value.get('video')!r}; name the video")
     known = {key: item for key, item in value.items() if item is not None}
-    found.extend(_value_problems(known))
-    if not found and not any(known.get(key) for key in (*_ROLE_KEYS, "contextual", "negative_contextual")):
-        found.append(f"annotation holds no facts, got {sorted(known)}; give conceptual or contextual facts")
-    return found
+    problems.extend(_value_problems(known))
+    if not problems and not any(known.get(key) for key in (*_ROLE_KEYS, "contextual", "negative_contextual")):
+        problems.append(f"annotation holds no facts, got {sorted(known)}; give conceptual or contextual facts")
+    return problems
 
 
 def _value_problems(known: dict[str, Any]) -> Iterator[str]:

@@ -22,7 +22,7 @@ _VIDEO_META = ("language", "video_type", "relevance")
 
 
 @dataclass(frozen=True)
-class Options:
+class MirageOptions:
     """How the normalised JSON is read.
 
     Attributes:
@@ -37,7 +37,7 @@ class Options:
     channels: tuple[str, ...] = tuple(CHANNELS)
 
 
-def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
+def read(path: Path, options: MirageOptions) -> Iterator[Row | Rejected]:
     """One row per (distinct claim, listed video) of every topic, in file order.
 
     Raises:
@@ -73,12 +73,12 @@ def digest_of(*texts: str) -> str:
 
 def contexts_of(value: dict[str, Any]) -> dict[str, list[str]]:
     """The sentences each distinct claim of a topic was taken from (most have one), in file order."""
-    found: dict[str, list[str]] = {}
+    contexts: dict[str, list[str]] = {}
     for sentence, claims in zip(value["original_article"], value["claims"], strict=True):
         for claim in claims:
-            if sentence not in found.setdefault(claim, []):
-                found[claim].append(sentence)
-    return found
+            if sentence not in contexts.setdefault(claim, []):
+                contexts[claim].append(sentence)
+    return contexts
 
 
 def check_channels(channels: Iterable[str]) -> None:
@@ -122,7 +122,7 @@ def perceived(row: Row, channels: tuple[str, ...]) -> Row | Rejected:
     return kept_out(row, row.record, message, pairs=1, blocking=False)
 
 
-def _topic_rows(record: Record, topic: str, value: dict[str, Any], options: Options) -> Iterator[Row | Rejected]:
+def _topic_rows(record: Record, topic: str, value: dict[str, Any], options: MirageOptions) -> Iterator[Row | Rejected]:
     videos = {video_name(name): about for name, about in value["videos"].items()}
     contexts, judged = contexts_of(value), value["claims_to_supporting_videos"]
     for claim, sentences in contexts.items():
@@ -147,7 +147,7 @@ def _claim_rows(
     entry: dict[str, Any],
     videos: dict[str, dict[str, Any]],
     meta: dict[str, Any],
-    options: Options,
+    options: MirageOptions,
 ) -> Iterator[Row | Rejected]:
     topic = record.value[0]
     supporting = {video_name(name): name for name in entry["supporting_videos"]}
@@ -195,30 +195,32 @@ def structure_problems(value: Any) -> list[str]:
     """Everything wrong with the keys and types of a topic; its claims' entries are checked one by one."""
     if not isinstance(value, dict):
         return [f"topic must be an object, got {reprlib.repr(value)}; write {{'claims': ..., 'videos': ...}}"]
-    found = []
+    problems = []
     for key in ("claims", "original_article"):
         if not isinstance(value.get(key), list):
-            found.append(
+            problems.append(
                 f"{key} must be a list with one entry per sentence, got {reprlib.repr(value.get(key))}; repair it"
             )
-    if found:
-        return found
+    if problems:
+        return problems
     claims, sentences = value["claims"], value["original_article"]
     if not all(_is_texts(item) for item in claims):
-        found.append(
+        problems.append(
             f"claims must be lists of texts, got {reprlib.repr(_first(claims, _is_texts))}; write [[claim, ...], ...]"
         )
     if not _is_texts(sentences):
-        found.append("original_article must be a list of texts, got another type inside; write [sentence, ...]")
+        problems.append("original_article must be a list of texts, got another type inside; write [sentence, ...]")
     if len(claims) != len(sentences):
-        found.append(f"original_article must be aligned with claims, got {len(sentences)} for {len(claims)}; repair it")
+        problems.append(
+            f"original_article must be aligned with claims, got {len(sentences)} for {len(claims)}; repair it"
+        )
     if not isinstance(value.get("claims_to_supporting_videos"), dict):
         got = value.get("claims_to_supporting_videos")
-        found.append(f"claims_to_supporting_videos must be an object, got {reprlib.repr(got)}; write {{claim: ...}}")
+        problems.append(f"claims_to_supporting_videos must be an object, got {reprlib.repr(got)}; write {{claim: ...}}")
     if not isinstance(value.get("query_id") or "", str):
-        found.append(f"query_id must be text, got {value['query_id']!r}; quote it")
+        problems.append(f"query_id must be text, got {value['query_id']!r}; quote it")
     problem = videos_problem(value.get("videos"))
-    return found if problem is None else [*found, problem]
+    return problems if problem is None else [*problems, problem]
 
 
 def _entry_problem(entry: Any) -> str | None:
@@ -246,5 +248,5 @@ IMPORTER = Importer(
     name="mirage",
     description="WikiVideo claims with their supporting videos, normalised JSON.",
     read=read,
-    options=Options,
+    options=MirageOptions,
 )

@@ -31,7 +31,7 @@ _LABELS: dict[bool | None, Label | None] = {True: "supported", False: "not_enoug
 
 
 @dataclass(frozen=True)
-class Options:
+class MirageJudgmentsOptions:
     """Where other texts are, as paths relative to the annotation file.
 
     Attributes:
@@ -49,7 +49,7 @@ class Options:
     annotators: Literal["all", "majority", "soft"] = "soft"
 
 
-def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
+def read(path: Path, options: MirageJudgmentsOptions) -> Iterator[Row | Rejected]:
     """Every single judgment of one annotator's file; a claim left unjudged (null) is a row with label None."""
     named = _FILE.fullmatch(path.stem)
     if named is None:
@@ -79,10 +79,10 @@ def _topics(annotations: Path, file: str, option: str) -> tuple[dict[str, Any], 
     if not path.is_file():
         message = f"file with the other text is missing, got {str(path)!r}; put it there or set the option `{option}`"
         return {}, [Rejected(str(annotations), None, None, kind_of(message), message)]
-    found = list(read_json_members(path))
+    members = list(read_json_members(path))
     return (
-        {item.value[0]: item.value[1] for item in found if isinstance(item, Record)},
-        [item for item in found if isinstance(item, Rejected)],
+        {item.value[0]: item.value[1] for item in members if isinstance(item, Record)},
+        [item for item in members if isinstance(item, Rejected)],
     )
 
 
@@ -203,14 +203,14 @@ def _copies(files: dict[str, list[Row]]) -> dict[str, str]:
 
     Annotators of the released files disagree on 4 to 36 % of claims: equal judgments of a hundred are no chance.
     """
-    found: dict[str, str] = {}
+    original_of: dict[str, str] = {}
     originals: dict[frozenset[tuple[str, str | None]], str] = {}
     for file, rows in files.items():
         judgments = frozenset((_item_of(row), row.pair.label) for row in rows)
         original = originals.setdefault(judgments, file)
         if original != file and len(judgments) >= COPY_MIN_CLAIMS:
-            found[file] = original
-    return found
+            original_of[file] = original
+    return original_of
 
 
 def _copy_listed(files: dict[str, list[Row]], file: str, original: str) -> Row | Rejected:
@@ -257,6 +257,6 @@ IMPORTER = Importer(
     name="mirage_judgments",
     description="Claims that three annotators judged against a text.",
     read=read,
-    options=Options,
+    options=MirageJudgmentsOptions,
     merge=lambda rows, options: merge_annotators(rows, options.annotators),
 )

@@ -22,7 +22,7 @@ _KEYS = ("sentences", "claims", "citations")
 
 
 @dataclass(frozen=True)
-class Options:
+class MiragePredictionsOptions:
     """How predictions are read.
 
     Attributes:
@@ -34,7 +34,7 @@ class Options:
     extension: str = ".mp4"
 
 
-def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
+def read(path: Path, options: MiragePredictionsOptions) -> Iterator[Row | Rejected]:
     """One unlabelled row per (claim, cited video of its sentence); claims without a citation are listed."""
     system = path.stem.removesuffix("_relevant_citations")
     for record in read_json_members(path):
@@ -60,7 +60,7 @@ def _sentence_rows(
     sentence: str,
     claims: list[str],
     citations: list[str],
-    options: Options,
+    options: MiragePredictionsOptions,
 ) -> Iterator[Row | Rejected]:
     """The rows of one sentence; a video cited twice counts once."""
     topic = record.value[0]
@@ -115,6 +115,6 @@ IMPORTER = Importer(
     name="mirage_predictions",
     description="Claims of generated articles with the videos that their sentences cite, without labels.",
     read=read,
-    options=Options,
+    options=MiragePredictionsOptions,
     claims=ClaimFormat("mirage", lambda value, is_member: is_member and bool(set(_KEYS) & set(value))),
 )

@@ -22,14 +22,14 @@ _DERIVED = "video_ocr_lists"
 
 
 @dataclass(frozen=True)
-class Options:
+class MirageRawOptions:
     """How the raw JSON is read; both options are those of the normalised form."""
 
     extension: str = ".mp4"
     channels: tuple[str, ...] = tuple(CHANNELS)
 
 
-def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
+def read(path: Path, options: MirageRawOptions) -> Iterator[Row | Rejected]:
     """One row per (distinct claim, video) of every topic. A claim of several sentences is merged as repeats are.
 
     Raises:
@@ -45,9 +45,9 @@ def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
         if isinstance(sentences, str):
             yield reject(record, sentences, id=topic)
             continue
-        found = list(_judgments(record, value, sentences, options))
-        rows, conflicts = merge_judgments(item for item in found if isinstance(item, Row))
-        yield from (item for item in found if isinstance(item, Rejected))
+        judgments = list(_judgments(record, value, sentences, options))
+        rows, conflicts = merge_judgments(item for item in judgments if isinstance(item, Row))
+        yield from (item for item in judgments if isinstance(item, Rejected))
         yield from conflicts
         yield from (perceived(row, options.channels) for row in rows)
 
@@ -84,7 +84,7 @@ def _sentences(value: Any) -> list[tuple[str, list[str]]] | str:
 
 
 def _judgments(
-    record: Record, value: dict[str, Any], sentences: list[tuple[str, list[str]]], options: Options
+    record: Record, value: dict[str, Any], sentences: list[tuple[str, list[str]]], options: MirageRawOptions
 ) -> Iterator[Row | Rejected]:
     """Every single judgment: the k-th list of a video is its k-th sentence."""
     contexts: dict[str, list[str]] = {}
@@ -148,5 +148,5 @@ IMPORTER = Importer(
     name="mirage_raw",
     description="WikiVideo claims with their supporting videos, raw JSON of ticks.",
     read=read,
-    options=Options,
+    options=MirageRawOptions,
 )

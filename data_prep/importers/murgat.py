@@ -79,10 +79,10 @@ def facts_of(item: dict[str, Any], recall: bool) -> Iterator[Fact | str]:
 def _generated(sentences: list[Cited], context: str | None) -> Iterator[Fact | str]:
     """The cited sentences of a generation as facts, or, without a context, only what no fact can come from."""
     for number, sentence in enumerate(sentences):
-        if not sentence.found:
+        if not sentence.items:
             yield f"sentence without citations, got {sentence.text[:80]!r}; it cannot be judged"
         elif context is not None:
-            yield Fact(f"s{number}", sentence.text, sentence.found, context)
+            yield Fact(f"s{number}", sentence.text, sentence.items, context)
         else:
             yield from (unreadable(cite) for cite in sentence.malformed)
 
@@ -96,7 +96,7 @@ def _judged(number: int, fact: Any, contexts: list[tuple[set[Citation], str]]) -
     values: dict[str, Any] = dict(zip(_LISTED, fact, strict=True)) if isinstance(fact, list) else fact
     cited = parse_citations(_bare(values["fact"]))
     listed = (cite for text in values["citations"] for cite in parse_citation_list(text))
-    cites = (*cited.found, *listed)
+    cites = (*cited.items, *listed)
     wanted = {cite for cite in cites if isinstance(cite, Citation)}
     fitting = [text for citations, text in contexts if wanted and wanted <= citations]
     context = values.get("sentence") or (fitting[0] if len(fitting) == 1 else None)
@@ -120,7 +120,7 @@ def _scored(number: int, sentence: str, evaluation: dict[str, Any], recall: bool
         yield Fact(
             number=f"s{number}.{position}",
             claim=cited.text,
-            cites=cited.found,
+            cites=cited.items,
             context=parse_citations(sentence).text,
             label=None if judged is None else _label(judged),
             origin="generated" if judged is None else "model_judged",
@@ -140,7 +140,7 @@ def _bare(fact: str) -> str:
 def _reasoning(generation: str) -> str:
     """The part of "Reasoning: ... Answer: X" that describes the video."""
     answers = list(_ANSWER.finditer(generation))
-    if answers and not parse_citations(generation[answers[-1].start() :]).found:
+    if answers and not parse_citations(generation[answers[-1].start() :]).items:
         generation = generation[: answers[-1].start()]
     return re.sub(r"^\s*\**Reasoning\**\s*:\s*\**", "", generation)
 
@@ -205,7 +205,7 @@ _EXTENSION = re.compile(r"\.[A-Za-z][A-Za-z0-9]{1,3}$")
 
 
 @dataclass(frozen=True)
-class Options:
+class MurgatOptions:
     """How MuRGAt files are read.
 
     Attributes:
@@ -230,7 +230,7 @@ class Options:
             raise ConfigError(f"point_s: must be a positive number of seconds, got {self.point_s}; use 1.0")
 
 
-def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
+def read(path: Path, options: MurgatOptions) -> Iterator[Row | Rejected]:
     """Every cited fact of a file as a row; what cites nothing, or nothing usable, as a rejection.
 
     Only damaged files, facts written by people, and transcripts that are missing block a build: what a model failed to
@@ -250,7 +250,7 @@ def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
             yield from _rows(record, transcripts, options)
 
 
-def _rows(record: Record, transcripts: Transcripts | None, options: Options) -> Iterator[Row | Rejected]:
+def _rows(record: Record, transcripts: Transcripts | None, options: MurgatOptions) -> Iterator[Row | Rejected]:
     item = record.value
     video = os.path.normpath(item["video"])
     video += "" if _EXTENSION.search(video) else options.extension
@@ -297,22 +297,22 @@ def _evidence(
     video: str, fact: Fact, transcripts: Transcripts | None, point_s: float
 ) -> tuple[tuple[Evidence, ...], str, bool]:
     """What a fact cites, each moment once; or what is missing, and whether a build must stop for it."""
-    found: dict[Evidence, None] = {}
+    evidence: dict[Evidence, None] = {}
     for cite in fact.cites:
         if isinstance(cite, Malformed):
             return (), unreadable(cite), fact.edited
         start_s, end_s = cite.span(point_s)
         if cite.modality != "audio":
-            found[VideoSegment(video, start_s, end_s)] = None
+            evidence[VideoSegment(video, start_s, end_s)] = None
             continue
-        said = _said(video, transcripts, start_s, end_s)
-        if isinstance(said, str):
-            return (), said, not said.startswith("nothing is said")
-        found[said] = None
-    return tuple(found), "", False
+        transcript = _spoken(video, transcripts, start_s, end_s)
+        if isinstance(transcript, str):
+            return (), transcript, not transcript.startswith("nothing is said")
+        evidence[transcript] = None
+    return tuple(evidence), "", False
 
 
-def _said(video: str, transcripts: Transcripts | None, start_s: float, end_s: float) -> Transcript | str:
+def _spoken(video: str, transcripts: Transcripts | None, start_s: float, end_s: float) -> Transcript | str:
     """The transcript of a span, or why there is none."""
     if transcripts is None:
         return f"audio is cited without transcripts, got {video!r} at {start_s:g} s; set the option transcripts"
@@ -330,6 +330,6 @@ IMPORTER = Importer(
     name="murgat",
     description="Atomic facts with the moments of a video that they cite, judged by people or generated.",
     read=read,
-    options=Options,
+    options=MurgatOptions,
     claims=ClaimFormat("murgat", lambda value, is_member: not is_member and "video" in value and "claim" not in value),
 )

@@ -173,7 +173,7 @@ HUMAN_ABSTENTION: dict[str, dict[str, float]] = {
 
 
 @dataclass(frozen=True)
-class Options:
+class OMDBenchOptions:
     """How anchors are read.
 
     Attributes:
@@ -202,7 +202,7 @@ class _AnchorEvidence:
     channels: Mapping[str, Evidence]
 
 
-def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
+def read(path: Path, options: OMDBenchOptions) -> Iterator[Row | Rejected]:
     """Every claim about every anchor under all eight conditions; rejections for what cannot be shown."""
     by_data: dict[str, dict[str, _AnchorEvidence]] = {}
     for item in _shown(path, options):
@@ -225,7 +225,7 @@ def read(path: Path, options: Options) -> Iterator[Row | Rejected]:
             yield from _rows(shown, {channel: other for channel, other in drawn.items() if other}, split)
 
 
-def _shown(path: Path, options: Options) -> Iterator[_AnchorEvidence | Rejected]:
+def _shown(path: Path, options: OMDBenchOptions) -> Iterator[_AnchorEvidence | Rejected]:
     try:
         transcripts = Transcripts(path.parent / options.transcripts) if options.transcripts else None
     except MediaError as error:
@@ -333,5 +333,5 @@ IMPORTER = Importer(
     name="omdbench",
     description="OMD-Bench anchors in eight conditions of replaced video, audio and text.",
     read=read,
-    options=Options,
+    options=OMDBenchOptions,
 )

@@ -91,9 +91,9 @@ def option_number(letter: object, options: Sequence[str]) -> int:
 
 def plain_options(options: Sequence[str]) -> list[str]:
     """The options without their letters, if each opens with its own ("A. red", "(B) blue"); otherwise as they are."""
-    found = [_LETTERED.match(option.strip()) for option in options]
-    if options and all(m and m.group(1) == letter for m, letter in zip(found, LETTERS, strict=False)):
-        return [option.strip()[m.end() :] for option, m in zip(options, found, strict=True) if m]
+    letters = [_LETTERED.match(option.strip()) for option in options]
+    if options and all(m and m.group(1) == letter for m, letter in zip(letters, LETTERS, strict=False)):
+        return [option.strip()[m.end() :] for option, m in zip(options, letters, strict=True) if m]
     return list(options)
 
 

@@ -43,7 +43,7 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
-class Options:
+class TableOptions:
     """Which column is what: dotted names, "" for none.
 
     Attributes:
@@ -91,13 +91,13 @@ class _ColumnMap:
     keep: Sequence[str]
 
 
-def read(path: Path, options: Options | None = None) -> Iterator[Row | Rejected]:
+def read(path: Path, options: TableOptions | None = None) -> Iterator[Row | Rejected]:
     """Every row of a table or folder of tables; a table without a named column is one rejection.
 
     Raises:
         ConfigError: the options contradict themselves.
     """
-    plan = _plan(options or Options())
+    plan = _plan(options or TableOptions())
     for table in tables(path):
         if isinstance(table, Rejected):
             yield table
@@ -113,7 +113,7 @@ def read(path: Path, options: Options | None = None) -> Iterator[Row | Rejected]
             yield record if isinstance(record, Rejected) else _row_or_reason(plan, table, record)
 
 
-def _plan(options: Options) -> _ColumnMap:
+def _plan(options: TableOptions) -> _ColumnMap:
     values = dataclasses.asdict(options)
     columns = {k: v for k, v in values.items() if isinstance(v, str) and v}
     constants = _mapping("constants", options.constants)
@@ -137,20 +137,20 @@ def _plan(options: Options) -> _ColumnMap:
 
 
 def _mapping(name: str, entries: Sequence[str], allowed: Sequence[str] = ()) -> dict[str, str]:
-    found: dict[str, str] = {}
+    mapping: dict[str, str] = {}
     for entry in entries:
         # A constant's value may hold "=", a label's may hold it only before.
         key, equals, value = entry.rpartition("=") if allowed else entry.partition("=")
         if not equals or (allowed and value not in allowed):
             raise ConfigError(f"{name}: not a known value=name, got {entry!r}; names are {list(allowed) or _CONSTANTS}")
-        if found.setdefault(key, value) != value:
+        if mapping.setdefault(key, value) != value:
             raise ConfigError(f"{name}: a value is given twice, got {key!r}; keep one")
-    return found
+    return mapping
 
 
 def _missing(table: TabularFile, missing: Sequence[str], known: set[str]) -> Rejected:
     near = {name: difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0) for name in missing}
-    hints = ", ".join(f"{name!r} (did you mean {found[0]!r}?)" if found else repr(name) for name, found in near.items())
+    hints = ", ".join(f"{name!r} (did you mean {names[0]!r}?)" if names else repr(name) for name, names in near.items())
     message = f"columns are missing, got no {hints}; name columns of this file"
     return Rejected(table.file, None, None, kind_of(message), message)
 
@@ -220,19 +220,19 @@ def _translated(field: str, value: Any, known: Mapping[str, str]) -> str:
 
 def _evidence(cells: dict[str, Any]) -> tuple[Evidence, ...]:
     start_s, end_s = _time(cells, "start"), _time(cells, "end")
-    found: list[Evidence] = []
+    evidence: list[Evidence] = []
     if (video := _text(cells, "video")) is not None:
-        found.append(VideoSegment(video, start_s or 0.0, end_s))
+        evidence.append(VideoSegment(video, start_s or 0.0, end_s))
     if (image := _text(cells, "image")) is not None:
-        found.append(Image(image))
+        evidence.append(Image(image))
     if (transcript := _text(cells, "transcript")) is not None:
-        found.append(Transcript(transcript, start_s, end_s))
+        evidence.append(Transcript(transcript, start_s, end_s))
     if (passage := _text(cells, "passage")) is not None:
-        found.append(Passage(passage))
-    if not found:
+        evidence.append(Passage(passage))
+    if not evidence:
         given = [field for field in _EVIDENCE if field in cells]
         raise RowError(f"row has no evidence, got null in {given}; fill one in or leave the row out")
-    return tuple(found)
+    return tuple(evidence)
 
 
 def _text(cells: dict[str, Any], field: str) -> str | None:
@@ -301,6 +301,6 @@ IMPORTER = Importer(
     name="table",
     description="Any table, by a mapping of its columns.",
     read=read,
-    options=Options,
+    options=TableOptions,
     reads_folders=True,
 )

@@ -84,10 +84,10 @@ def read_cues(path: Path) -> list[Cue]:
     if suffix != ".json":
         text = _text_of(path)
         return _unrolled(_sorted(_caption_cues(str(path), text, suffix == ".vtt" or text.startswith("WEBVTT"))))
-    found = list(_json_cues(path))
-    if len(videos := {video for video, _ in found}) > 1:
+    cues = list(_json_cues(path))
+    if len(videos := {video for video, _ in cues}) > 1:
         raise MediaError(f"{path}: cues of several videos, got {sorted(map(str, videos))[:3]}; split them by video")
-    return _sorted(cue for _, cue in found)
+    return _sorted(cue for _, cue in cues)
 
 
 def read_cues_by_video(path: Path) -> dict[str, list[Cue]]:
@@ -102,8 +102,8 @@ def read_cues_by_video(path: Path) -> dict[str, list[Cue]]:
 
 def transcript_of(cues: Iterable[Cue], start_s: float, end_s: float) -> Transcript | None:
     """What is said in [start_s, end_s): the whole text of every cue that overlaps it, or None where nothing is."""
-    said = [c.text for c in cues if c.start_s < end_s and (c.end_s > start_s or c.start_s >= start_s)]
-    return Transcript(" ".join(said), start_s, end_s) if said else None
+    texts = [c.text for c in cues if c.start_s < end_s and (c.end_s > start_s or c.start_s >= start_s)]
+    return Transcript(" ".join(texts), start_s, end_s) if texts else None
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,10 @@ def _blocks(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _times(where: str, line: str) -> tuple[float, float]:
-    found = _TIMES.fullmatch(line)
-    if found is None:
+    times = _TIMES.fullmatch(line)
+    if times is None:
         raise MediaError(f"{where}: times cannot be read, got {line[:60]!r}; write 00:00:01,000 --> 00:00:02,500")
-    parts = found.groups()
+    parts = times.groups()
     if any(int(parts[n]) > 59 for n in (2, 6)) or any(parts[n] and int(parts[n + 1]) > 59 for n in (0, 4)):
         raise MediaError(f"{where}: minutes or seconds are 60 or more, got {line[:60]!r}; fix the times")
     start_s, end_s = _seconds(*parts[:4]), _seconds(*parts[4:])
@@ -212,9 +212,9 @@ def _unrolled(cues: Iterable[_Lines]) -> list[Cue]:
 def _json_cues(path: Path) -> Iterator[tuple[str | None, Cue]]:
     """(video or None, cue) of every entry of a JSON transcript that has text."""
     for where, entry in _entries(path):
-        start_s, end_s, said, video = _entry(where, entry)
+        start_s, end_s, text, video = _entry(where, entry)
         _check_span(where, start_s, end_s)
-        if clean := _clean(said):
+        if clean := _clean(text):
             yield video, Cue(start_s, end_s, clean)
 
 
@@ -245,12 +245,12 @@ def _entry(where: str, entry: Any) -> tuple[float, float, str, str | None]:
     if not (_is_time(start_s) and _is_time(end_s)):
         got = [start_s, end_s]
         raise MediaError(f"{where}: a cue needs start_s and end_s in seconds, got {got}; fix the times")
-    said, video = entry.get("text"), entry.get("video")
-    if not isinstance(said, str):
-        raise MediaError(f"{where}: a cue needs its text, got {said!r}; write what is said, '' for nothing")
+    text, video = entry.get("text"), entry.get("video")
+    if not isinstance(text, str):
+        raise MediaError(f"{where}: a cue needs its text, got {text!r}; write what is said, '' for nothing")
     if video is not None and not isinstance(video, str):
         raise MediaError(f"{where}: video must be a file name, got {video!r}; quote it")
-    return float(start_s), float(end_s), said, video
+    return float(start_s), float(end_s), text, video
 
 
 def _is_time(value: Any) -> TypeGuard[float]:

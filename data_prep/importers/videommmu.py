@@ -36,7 +36,7 @@ _TYPES = ("multiple-choice", "open", None)
 
 
 @dataclass(frozen=True)
-class Options:
+class VideoMMMUOptions:
     """Where the videos lie.
 
     Attributes:
@@ -50,7 +50,7 @@ class Options:
 
 
 def read(
-    path: Path, options: Options | None = None, rewrite: Rewrite | None = None, fall_back: bool = False
+    path: Path, options: VideoMMMUOptions | None = None, rewrite: Rewrite | None = None, fall_back: bool = False
 ) -> Iterator[Row | Rejected]:
     """Every question of a file (of one track or several) as rows, and what cannot be one as rejections.
 
@@ -60,7 +60,7 @@ def read(
     Raises:
         ConfigError: `folders` is none of the known.
     """
-    options = options or Options()
+    options = options or VideoMMMUOptions()
     if options.folders not in ("discipline", "subject", "none"):
         raise ConfigError(f"folders: unknown, got {options.folders!r}; use 'discipline', 'subject' or 'none'")
     for track, record in _records(path):
@@ -95,7 +95,7 @@ def _records(path: Path) -> Iterator[tuple[str, Record | Rejected]]:
 
 
 def _rows(
-    track: str, record: Record, options: Options, rewrite: Rewrite | None, fall_back: bool
+    track: str, record: Record, options: VideoMMMUOptions, rewrite: Rewrite | None, fall_back: bool
 ) -> Iterator[Row | Rejected]:
     value = record.value[1]
     _check_types(value)
@@ -163,7 +163,7 @@ def _repaired(text: str) -> str:
     return _LOST.sub(lambda match: _ESCAPES[match.group()], text)
 
 
-def _video(name: str, options: Options) -> str:
+def _video(name: str, options: VideoMMMUOptions) -> str:
     match = _ID.fullmatch(name)
     folder = match.group("subject") if match else ""
     if options.folders == "discipline":
@@ -184,6 +184,6 @@ IMPORTER = Importer(
     name="videommmu",
     description="Video-MMMU questions about lecture videos.",
     read=read,
-    options=Options,
+    options=VideoMMMUOptions,
     writes_statements=True,
 )

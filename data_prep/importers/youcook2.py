@@ -20,7 +20,7 @@ SUBSETS: dict[str, Split] = {"training": "train", "validation": "test"}
 
 
 @dataclass(frozen=True)
-class Options:
+class YouCook2Options:
     """How segments become rows.
 
     Attributes:
@@ -33,7 +33,7 @@ class Options:
     extension: str = ".mp4"
 
 
-def read(path: Path, options: Options | None = None) -> Iterator[Row | Rejected]:
+def read(path: Path, options: YouCook2Options | None = None) -> Iterator[Row | Rejected]:
     """Every segment as a row; the line is that of its video."""
     for record in read_json_members(path, "database"):
         if isinstance(record, Rejected):
@@ -47,7 +47,7 @@ def read(path: Path, options: Options | None = None) -> Iterator[Row | Rejected]
             continue
         for number, annotation in enumerate(value["annotations"]):
             try:
-                yield _row(record, annotation, options or Options())
+                yield _row(record, annotation, options or YouCook2Options())
             except RowError as error:
                 yield reject(record, str(error), id=f"{video}/annotations/{number}")
 
@@ -63,7 +63,7 @@ def _check_video(value: Any) -> None:
         raise RowError(f"recipe_type must be text, got {value['recipe_type']!r}; quote it")
 
 
-def _row(record: Record, annotation: Any, options: Options) -> Row:
+def _row(record: Record, annotation: Any, options: YouCook2Options) -> Row:
     video, value = record.value
     if not isinstance(annotation, dict):
         raise RowError(f"annotation must be an object, got {annotation!r}; write {{'segment': ...}}")
@@ -106,5 +106,5 @@ IMPORTER = Importer(
     name="youcook2",
     description="YouCook2 captions of segments of cooking videos.",
     read=read,
-    options=Options,
+    options=YouCook2Options,
 )

@@ -142,14 +142,14 @@ def word_logprobs(first_tokens: Iterable[tuple[str, float]], words: Sequence[str
     first_tokens = list(first_tokens)
     if not first_tokens:
         raise AnswerError("language model: no log-probabilities came back, got none; use an endpoint that gives them")
-    found: dict[str, list[float]] = {word: [] for word in words}
+    by_word: dict[str, list[float]] = {word: [] for word in words}
     for token, logprob in first_tokens:
         if (key := normal_word(token)) in keys:
-            found[keys[key]].append(logprob)
-    if not any(found.values()):
+            by_word[keys[key]].append(logprob)
+    if not any(by_word.values()):
         shown = [token for token, _ in first_tokens[:5]]
         raise AnswerError(f"language model: no answer opens with {list(words)}, got {shown}; ask for one word alone")
-    return {word: _log_sum(logprobs) for word, logprobs in found.items()}
+    return {word: _log_sum(logprobs) for word, logprobs in by_word.items()}
 
 
 def normal_word(word: str) -> str:

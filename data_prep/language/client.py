@@ -93,9 +93,9 @@ class Endpoint:
                 return self._post_once(body)
             except _PassingError as failure:
                 if attempt == self.max_retries or failure.wait_s > LONGEST_RETRY_AFTER_S:
-                    asked = f", asked to wait {failure.wait_s:.0f} s" if failure.wait_s else ""
+                    wait = f", asked to wait {failure.wait_s:.0f} s" if failure.wait_s else ""
                     raise UnavailableError(
-                        f"{self.url}: gave up after {attempt + 1} tries, got {failure}{asked}; try again later"
+                        f"{self.url}: gave up after {attempt + 1} tries, got {failure}{wait}; try again later"
                     ) from None
                 on_retry()
                 back_off_s = min(LONGEST_BACK_OFF_S, 2.0**attempt) * random.uniform(0.5, 1.0)
@@ -131,11 +131,11 @@ class Endpoint:
 
     def _refused(self, error: urllib.error.HTTPError, deadline: float) -> NoReturn:
         try:
-            said = self._hidden(_read_until(error, deadline)[:2000].decode("utf-8", "replace"))
+            body = self._hidden(_read_until(error, deadline)[:2000].decode("utf-8", "replace"))
         except (OSError, http.client.HTTPException):
-            said = ""
-        message = f"HTTP {error.code}: {said.strip()[:300]!r}"
-        if error.code in _STOPPING or 300 <= error.code < 400 or "insufficient_quota" in said:
+            body = ""
+        message = f"HTTP {error.code}: {body.strip()[:300]!r}"
+        if error.code in _STOPPING or 300 <= error.code < 400 or "insufficient_quota" in body:
             remedy = _STOPPING.get(error.code, "pay or use another endpoint" if error.code == 429 else "fix base_url")
             raise ConfigError(f"{self.url}: refuses every request, got {message}; {remedy}") from None
         if error.code in (408, 429) or error.code >= 500:

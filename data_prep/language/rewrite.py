@@ -48,16 +48,16 @@ def read_with_statements(
         concurrency: questions under way at once.
         fall_back: use the template where the model gives nothing usable.
     """
-    asked: dict[Questions, None] = {}
+    batches: dict[Questions, None] = {}
 
     def note(questions: list[tuple[str, str]]) -> list[str]:
-        asked[tuple(questions)] = None
+        batches[tuple(questions)] = None
         return [statement(question, answer) for question, answer in questions]
 
     for _ in read(path, options, rewrite=note, fall_back=True):
         pass
-    found = map_ordered(lambda questions: _write(model, questions), asked, concurrency)
-    answers = dict(zip(asked, tqdm(found, desc="statements", total=len(asked), unit="question"), strict=True))
+    statements = map_ordered(lambda questions: _write(model, questions), batches, concurrency)
+    answers = dict(zip(batches, tqdm(statements, desc="statements", total=len(batches), unit="question"), strict=True))
 
     def written(questions: list[tuple[str, str]]) -> list[str]:
         answer = answers[tuple(questions)]
@@ -82,9 +82,9 @@ def _write(model: Complete, questions: Questions) -> list[str]:
 
 def _parser(number: int) -> Callable[[str], list[str]]:
     def parse(text: str) -> list[str]:
-        found = list(json_parser(_Statements)(text).statements)
-        if len(found) != number or not all(sentence.strip() for sentence in found):
-            raise ValueError(f"write {number} sentences, none of them empty, got {len(found)}")
-        return found
+        statements = list(json_parser(_Statements)(text).statements)
+        if len(statements) != number or not all(sentence.strip() for sentence in statements):
+            raise ValueError(f"write {number} sentences, none of them empty, got {len(statements)}")
+        return statements
 
     return parse

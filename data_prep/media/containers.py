@@ -127,18 +127,18 @@ def packet_index(path: str | Path) -> PacketIndex:
 
 def check_segment(segment: VideoSegment, info: MediaInfo) -> list[str]:
     """What is wrong with a segment's span, given its file. A span may overrun the file by one frame."""
-    found = list(span_problems(segment.start_s, segment.end_s))
-    if found:
-        return found
+    problems = list(span_problems(segment.start_s, segment.end_s))
+    if problems:
+        return problems
     if segment.start_s >= info.duration_s:
-        found.append(
+        problems.append(
             f"start_s is past the end of the video, got {segment.start_s} of {info.duration_s:.3f} s; fix the span"
         )
     if segment.end_s is not None and segment.end_s > info.duration_s + 1 / info.fps:
-        found.append(
+        problems.append(
             f"end_s is past the end of the video, got {segment.end_s} of {info.duration_s:.3f} s; end the span there"
         )
-    return found
+    return problems
 
 
 @contextmanager

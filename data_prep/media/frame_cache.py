@@ -201,10 +201,10 @@ def _hash_now(file: Path, stamp: FileStamp) -> str:
 @cache
 def _versions() -> dict[str, str]:
     """Versions of what makes the pixels; a package that is missing here counts too."""
-    found = {}
+    versions = {}
     for name in _WRITTEN_WITH:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "none"
-    return found
+            versions[name] = "none"
+    return versions

@@ -38,7 +38,9 @@ from .containers import PacketIndex, check_segment, open_video, packet_index, pr
 Fit = Callable[[np.ndarray], np.ndarray]
 """From a decoded frame, uint8 (H, W, 3), to what is kept of it."""
 
-_Found = dict[int, tuple[tuple[int, ...], np.ndarray]]  # number of a frame -> its decoded shape, what is kept of it
+_FittedFrames = dict[
+    int, tuple[tuple[int, ...], np.ndarray]
+]  # number of a frame -> its decoded shape, what is kept of it
 
 
 def _whole(pixels_HWC: np.ndarray) -> np.ndarray:
@@ -85,16 +87,16 @@ def read_with_pyav(path: str, index: PacketIndex, wanted: Sequence[int], fit: Fi
     """
     runs = [list(wanted)] if index.timed_by_rank else _runs(index, wanted)
     try:
-        found = _read_runs(path, index, runs, fit, seek=not index.timed_by_rank)
+        frames = _read_runs(path, index, runs, fit, seek=not index.timed_by_rank)
     except MediaError:
         if index.timed_by_rank or index.jumps_exactly:
             raise
         # the jump may have gone astray: what it missed is still found by decoding from the start
-        found = _read_runs(path, index, [list(wanted)], fit, seek=False)
-    sizes = {size for size, _ in found.values()}
+        frames = _read_runs(path, index, [list(wanted)], fit, seek=False)
+    sizes = {size for size, _ in frames.values()}
     if len(sizes) > 1:
         raise MediaError(f"{path}: frame size changes on the way, got {sorted(sizes)}; re-encode the video to one size")
-    return np.stack([found[i][1] for i in wanted])
+    return np.stack([frames[i][1] for i in wanted])
 
 
 def _runs(index: PacketIndex, wanted: Sequence[int]) -> list[list[int]]:
@@ -103,19 +105,19 @@ def _runs(index: PacketIndex, wanted: Sequence[int]) -> list[list[int]]:
     return [[i for i, k in zip(wanted, keys, strict=True) if k == key] for key in dict.fromkeys(keys)]
 
 
-def _read_runs(path: str, index: PacketIndex, runs: list[list[int]], fit: Fit, seek: bool) -> _Found:
-    found: _Found = {}
+def _read_runs(path: str, index: PacketIndex, runs: list[list[int]], fit: Fit, seek: bool) -> _FittedFrames:
+    frames: _FittedFrames = {}
     with open_video(path) as (container, stream):
         for run in runs:
             before = index.keyframe_pts[index.keyframe_pts <= index.pts[run[0]]]
             if seek and len(before):
                 container.seek(int(before[-1]), stream=stream)
-            found.update(_decode_run(path, index, run, fit, container.decode(stream)))
-    return found
+            frames.update(_decode_run(path, index, run, fit, container.decode(stream)))
+    return frames
 
 
-def _decode_run(path: str, index: PacketIndex, run: list[int], fit: Fit, decoded: Iterator[Any]) -> _Found:
-    found: _Found = {}
+def _decode_run(path: str, index: PacketIndex, run: list[int], fit: Fit, decoded: Iterator[Any]) -> _FittedFrames:
+    frames: _FittedFrames = {}
     missing = {int(index.pts[i]): i for i in run}
     last_pts, reason = None, "nothing for it up to"
     try:
@@ -126,9 +128,9 @@ def _decode_run(path: str, index: PacketIndex, run: list[int], fit: Fit, decoded
                 break
             if last_pts in missing:
                 pixels_HWC = _rgb(frame)
-                found[missing.pop(last_pts)] = pixels_HWC.shape, fit(pixels_HWC)
+                frames[missing.pop(last_pts)] = pixels_HWC.shape, fit(pixels_HWC)
             if not missing:
-                return found
+                return frames
             if last_pts is not None and last_pts > max(missing):
                 break
         else:
@@ -220,8 +222,8 @@ def frame_times(start_s: float, end_s: float, sampling: FrameSampling) -> np.nda
     problems = list(span_problems(start_s, end_s))
     if problems:
         raise MediaError(f"span: {'; '.join(problems)}")
-    asked = min(max((end_s - start_s) * sampling.fps, sampling.min_frames), sampling.max_frames)
-    n_frames = 2 * math.floor(asked / 2 + 0.5)
+    n_sampled = min(max((end_s - start_s) * sampling.fps, sampling.min_frames), sampling.max_frames)
+    n_frames = 2 * math.floor(n_sampled / 2 + 0.5)
     return start_s + (np.arange(n_frames) + 0.5) * ((end_s - start_s) / n_frames)
 
 

@@ -61,9 +61,9 @@ def probe_all(
 ) -> dict[str, MediaFile | str]:
     """What each file is, or why it cannot be used: the outcomes of `probe_each`, in the order of `paths`."""
     distinct = list(dict.fromkeys(paths))
-    found: dict[str, MediaFile | str] = dict.fromkeys(distinct, "")
-    found.update(probe_each(distinct, media_root, kind, workers, timeout_s, decode))
-    return found
+    files: dict[str, MediaFile | str] = dict.fromkeys(distinct, "")
+    files.update(probe_each(distinct, media_root, kind, workers, timeout_s, decode))
+    return files
 
 
 def probe_each(
@@ -90,9 +90,9 @@ def probe_each(
         The path with a `MediaFile`, or with a message that names the file and the remedy.
     """
     workers = min(workers or os.cpu_count() or 1, max(1, len(paths)))
-    look = partial(look_at, media_root=media_root, kind=kind, decode=decode)
+    check = partial(look_at, media_root=media_root, kind=kind, decode=decode)
     named = partial(_name, media_root=media_root)
-    for outcome in run_guarded(look, paths, workers, timeout_s, named):
+    for outcome in run_guarded(check, paths, workers, timeout_s, named):
         yield paths[outcome.index], outcome.error or outcome.value or ""
 
 

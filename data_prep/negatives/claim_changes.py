@@ -64,13 +64,13 @@ class Change:
 
 def changes_of(phrase: Phrase, groups: WordGroups) -> list[Change]:
     """Every way to alter a phrase: what its pattern has, by the letters of the types."""
-    found = list(_of_event(phrase, groups)) if phrase.object else []
-    found.extend(_of_relation(phrase, i, "tool", "C", _tool_places(phrase, groups)) for i in phrase.places("tool"))
-    found.extend(
+    changes = list(_of_event(phrase, groups)) if phrase.object else []
+    changes.extend(_of_relation(phrase, i, "tool", "C", _tool_places(phrase, groups)) for i in phrase.places("tool"))
+    changes.extend(
         _of_relation(phrase, i, "location", "D", _location_places(phrase, phrase.relations[i].word))
         for i in phrase.places("location")
     )
-    return found
+    return changes
 
 
 def _of_event(phrase: Phrase, groups: WordGroups) -> Iterator[Change]:
@@ -192,13 +192,13 @@ class Truths:
     def of(cls, facts: SegmentFacts, captions: Iterable[str], groups: WordGroups) -> Truths:
         """The truths of a segment's facts and captions."""
         values: dict[str, list[str]] = {}
-        for role, found in facts.conceptual.items():
-            values.setdefault(family(role), []).extend(found)
+        for role, members in facts.conceptual.items():
+            values.setdefault(family(role), []).extend(members)
         for text in facts.contextual:
             for kind, value in _slots(text):
                 values.setdefault(kind, []).append(value)
-        values = {kind: list(dict.fromkeys(found)) for kind, found in values.items()}
-        nouns = (value for kind, found in values.items() if kind != "action" for value in found)
+        values = {kind: list(dict.fromkeys(members)) for kind, members in values.items()}
+        nouns = (value for kind, members in values.items() if kind != "action" for value in members)
         stems = (stem for caption in captions for stem in words_of(caption).stems)
         return cls(groups, values, frozenset(words_of(value).content for value in nouns), frozenset(stems))
 
@@ -249,21 +249,21 @@ def altered_claims(
     truths = Truths.of(segment_facts(pairs), _captions(pairs), vocabulary.groups)
     taken = {normal_claim(pair.claim) for pair in pairs}
     made: list[Pair] = []
-    asked = 0
+    wanted = 0
     for pair in sorted(pairs, key=lambda pair: pair.id):
         if pair.label != "supported":
             continue
-        asked += per_claim
+        wanted += per_claim
         changes = _changes(pair, vocabulary.groups)
         numbers = _numbers(seed, pair.id)
         first = int(next(numbers) * len(changes))
         for turn in range(first, first + per_claim if changes else first):
             in_turn = (changes[(turn + step) % len(changes)] for step in range(len(changes)))
-            found = (_alter(change, truths, vocabulary, numbers, (taken, true_in_group)) for change in in_turn)
-            if (altered := next((item for item in found if item), None)) is not None:
+            candidates = (_alter(change, truths, vocabulary, numbers, (taken, true_in_group)) for change in in_turn)
+            if (altered := next((item for item in candidates if item), None)) is not None:
                 taken.add(normal_claim(altered[1]))
                 made.append(_pair(pair, *altered))
-    return made, asked - len(made)
+    return made, wanted - len(made)
 
 
 def _captions(pairs: Iterable[Pair]) -> set[str]:
@@ -277,7 +277,7 @@ def _changes(pair: Pair, groups: WordGroups) -> list[Change]:
         role = pair.role
         places = (("value", role), ("family", family(role)))
         return [
-            Change("altered_claim", role, (role,), (value,), places, lambda found: conceptual_claim(role, found[0]))
+            Change("altered_claim", role, (role,), (value,), places, lambda values: conceptual_claim(role, values[0]))
         ]
     text = contextual_phrase(pair.role, pair.claim)
     phrase = phrase_of(text) if text else None

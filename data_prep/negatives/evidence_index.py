@@ -194,18 +194,18 @@ def _material(
             groups[piece].update(groups_of[evidence])
     material: dict[Shape, list[Material]] = defaultdict(list)
     for part in parts:
-        found = set().union(*(groups[piece] for piece in part))
-        material[shape_of(part)].append((part, tuple(sorted(found))))
+        members = set().union(*(groups[piece] for piece in part))
+        material[shape_of(part)].append((part, tuple(sorted(members))))
     return dict(material)
 
 
 def _same_video(order: Iterable[tuple[Evidence, ...]]) -> dict[tuple[str, Shape], list[tuple[Evidence, ...]]]:
-    found: dict[tuple[str, Shape], list[tuple[Evidence, ...]]] = defaultdict(list)
+    pieces: dict[tuple[str, Shape], list[tuple[Evidence, ...]]] = defaultdict(list)
     for evidence in order:
         segments = [piece for piece in evidence if isinstance(piece, VideoSegment)]
         if len(segments) == 1:
-            found[segments[0].path, shape_of(evidence)].append(evidence)
-    return dict(found)
+            pieces[segments[0].path, shape_of(evidence)].append(evidence)
+    return dict(pieces)
 
 
 def walk(items: Sequence[T], start: int) -> Iterator[T]:

@@ -19,7 +19,7 @@ from .scores import Score, named_evidence
 from .swapped import normal_claim
 
 SHOWN = 5
-Cell = tuple[str, ...]  # (group or claim, role), then (role,), then ()
+MiningCell = tuple[str, ...]  # (group or claim, role), then (role,), then ()
 DRAWN_FROM = ("same group and role", "same role", "anywhere")  # or the same claim, where claims are balanced
 _UNSCORED = Score(math.nan, unusable="there is no prediction")
 
@@ -191,8 +191,8 @@ def _too_certain(guarded: Iterable[Pair], scores: Mapping[str, Score], config: M
 
 
 def _unscored(pairs: Iterable[Pair], scores: Mapping[str, Score]) -> list[Review]:
-    found = sorted(pairs, key=lambda pair: pair.id)
-    return [Review("unscored", _of(pair, scores).unusable or "", None, pair) for pair in found]
+    ordered = sorted(pairs, key=lambda pair: pair.id)
+    return [Review("unscored", _of(pair, scores).unusable or "", None, pair) for pair in ordered]
 
 
 def _positives(
@@ -231,9 +231,9 @@ def _draw(
     positives: Sequence[Pair], candidates: Sequence[Pair], scores: Mapping[str, Score], config: MiningConfig, seed: int
 ) -> tuple[set[str], dict[str, Any]]:
     """Ids of the negatives, hard ones before random ones at each distance from the positives; and counts."""
-    cells: dict[str, Cell] = {pair.id: _cell(pair, config) for pair in (*positives, *candidates)}
+    cells: dict[str, MiningCell] = {pair.id: _cell(pair, config) for pair in (*positives, *candidates)}
     wanted = Counter(cells[pair.id] for pair in positives)
-    needs: dict[Cell, int] = {cell: number * config.negatives_per_positive for cell, number in wanted.items()}
+    needs: dict[MiningCell, int] = {cell: number * config.negatives_per_positive for cell, number in wanted.items()}
     hard = _apportioned(needs, config.hard_share, seed)
     open_needs = {"hard": hard, "random": {cell: needs[cell] - hard[cell] for cell in needs}}
     order = {"hard": _hardest_first(candidates, scores, seed), "random": _shuffled(candidates, seed)}
@@ -261,13 +261,13 @@ def _draw(
     return set(taken), counts
 
 
-def _cell(pair: Pair, config: MiningConfig) -> Cell:
+def _cell(pair: Pair, config: MiningConfig) -> MiningCell:
     return (pair.group if config.balance == "group" else normal_claim(pair.claim), pair.role)
 
 
-def _apportioned(needs: Mapping[Cell, int], share: float, seed: int) -> dict[Cell, int]:
+def _apportioned(needs: Mapping[MiningCell, int], share: float, seed: int) -> dict[MiningCell, int]:
     """A share of every cell's number, rounded such that the total is exact to rounding too."""
-    parts: dict[Cell, int] = {}
+    parts: dict[MiningCell, int] = {}
     total = done = 0
     for cell in sorted(needs, key=lambda cell: rank(seed, "cell", *cell)):
         total += needs[cell]
@@ -278,14 +278,14 @@ def _apportioned(needs: Mapping[Cell, int], share: float, seed: int) -> dict[Cel
 
 def _take(
     order: Iterable[Pair],
-    cells: Mapping[str, Cell],
-    needs: Mapping[Cell, int],
+    cells: Mapping[str, MiningCell],
+    needs: Mapping[MiningCell, int],
     way: str,
     depth: int,
     taken: dict[str, str],
-) -> dict[Cell, int]:
+) -> dict[MiningCell, int]:
     """Take pairs in `order` for cells widened by `depth`, noting them in `taken`; returns what is still needed."""
-    left: dict[Cell, int] = defaultdict(int)
+    left: dict[MiningCell, int] = defaultdict(int)
     for cell, number in needs.items():
         left[_widened(cell, depth)] += number
     for pair in order:
@@ -296,6 +296,6 @@ def _take(
     return dict(left)
 
 
-def _widened(cell: Cell, depth: int) -> Cell:
+def _widened(cell: MiningCell, depth: int) -> MiningCell:
     """Of a full cell its role, then nothing: a cell that was widened before is shorter already."""
     return cell[len(cell) - (2 - depth) :] if len(cell) > 2 - depth else cell

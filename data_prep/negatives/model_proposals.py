@@ -274,14 +274,14 @@ def _work_off(
 
 def _messages(tasks: Sequence[AlteringTask], supported: Sequence[Pair]) -> list[dict[str, str]]:
     facts = "\n".join(f"- {claim}" for claim in dict.fromkeys(pair.claim for pair in supported))
-    lines = "\n".join(f"{task.number}. {task.pair.claim} Replace {_asked(task.change)}." for task in tasks)
+    lines = "\n".join(f"{task.number}. {task.pair.claim} Replace {_replaced_part(task.change)}." for task in tasks)
     return [
         {"role": "system", "content": INSTRUCTIONS},
         {"role": "user", "content": f"True of the segment:\n{facts}\n\nTasks:\n{lines}"},
     ]
 
 
-def _asked(change: Change) -> str:
+def _replaced_part(change: Change) -> str:
     names = change.replaced.split(", ") if len(change.roles) > 1 else [change.replaced]
     return " and ".join(f'the {name} "{true}"' for name, true in zip(names, change.true, strict=True))
 

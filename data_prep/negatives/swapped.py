@@ -72,15 +72,15 @@ def swap_targets(
         wanted += per_claim
         if none_left:  # all segments were looked at for an earlier row, and none is given back
             continue
-        start, found = int(rank(seed, "swap", row.id)[:16], 16) % n_segments, 0
+        start, n_targets = int(rank(seed, "swap", row.id)[:16], 16) % n_segments, 0
         for number in itertools.chain(range(start, n_segments), range(start)):
-            if found == per_claim:
+            if n_targets == per_claim:
                 break
             if groups[number] not in holds_in and keys[number] not in taken:
                 taken.add(keys[number])
                 chosen.append((index, number))
-                found += 1
-        none_left = found < per_claim
+                n_targets += 1
+        none_left = n_targets < per_claim
     return chosen, wanted - len(chosen)
 
 
@@ -118,8 +118,8 @@ def swapped_negatives(
     missing = 0
     for claim, same in by_claim.items():
         if claim not in generic:
-            asked = [ClaimRow(p.id, evidence_key(p.evidence), p.group, p.label == "supported") for p in same]
-            chosen, without = swap_targets(asked, segments, per_claim, seed)
+            claim_rows = [ClaimRow(p.id, evidence_key(p.evidence), p.group, p.label == "supported") for p in same]
+            chosen, without = swap_targets(claim_rows, segments, per_claim, seed)
             made.extend(_swap(same[index], examples[segments.keys[number]], label) for index, number in chosen)
             missing += without
     return made, missing
@@ -203,22 +203,22 @@ def _spread(
     for claim in sorted(needs, key=lambda c: (len(allowed[c]), rank(seed, "claim", c))):
         targets[claim] = set(heapq.nsmallest(needs[claim], allowed[claim], key=excess.__getitem__))
         excess.update(targets[claim])
-    asked: dict[str, set[str]] = defaultdict(set)
+    claims: dict[str, set[str]] = defaultdict(set)
     for claim, keys in targets.items():
         for key in keys:
-            asked[key].add(claim)
-    while chain := _chain(asked, targets, allowed, excess):
+            claims[key].add(claim)
+    while chain := _chain(claims, targets, allowed, excess):
         for claim, source, target in chain:
             targets[claim] = targets[claim] - {source} | {target}
-            asked[source].discard(claim)
-            asked[target].add(claim)
+            claims[source].discard(claim)
+            claims[target].add(claim)
         excess.subtract([chain[0][1]])
         excess.update([chain[-1][2]])
     return targets
 
 
 def _chain(
-    asked: Mapping[str, set[str]],
+    claims: Mapping[str, set[str]],
     targets: Mapping[str, set[str]],
     allowed: Mapping[str, list[str]],
     excess: Counter[str],
@@ -226,14 +226,14 @@ def _chain(
     """Moves (claim, from, to) that take one negative from a segment to one whose excess is lower by two or more."""
     came: dict[str, tuple[str, str] | None] = {}  # a start that led nowhere bars its segments to every lower start
     followed: set[str] = set()
-    for start in sorted((key for key in asked if asked[key]), key=lambda key: (-excess[key], key)):
+    for start in sorted((key for key in claims if claims[key]), key=lambda key: (-excess[key], key)):
         queue = deque([] if start in came else [start])
         came.setdefault(start, None)
         while queue:
             here = queue.popleft()
             if excess[here] <= excess[start] - 2:
                 return _trace(here, came)
-            for claim in sorted(asked.get(here, set()) - followed):
+            for claim in sorted(claims.get(here, set()) - followed):
                 followed.add(claim)
                 for there in allowed[claim]:
                     if there not in came and there not in targets[claim]:

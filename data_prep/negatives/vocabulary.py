@@ -62,8 +62,8 @@ class WordGroups:
     def things(self, value: str) -> frozenset[Key]:
         """The things a value names, one word per synonym class: "large frying pan" -> pan."""
         if (known := self._things.get(value)) is None:
-            found = _named(words_of(value).sequence, self.synonyms, self.above)
-            known = self._things[value] = frozenset(self.synonyms.get(key, key) for key in found)
+            keys = _named(words_of(value).sequence, self.synonyms, self.above)
+            known = self._things[value] = frozenset(self.synonyms.get(key, key) for key in keys)
         return known
 
     def functions(self, role: str, value: str) -> frozenset[str]:
@@ -71,8 +71,8 @@ class WordGroups:
         place = (family(role), value)
         if (known := self._functions.get(place)) is None:
             table = self.categories.get(place[0], {})
-            found = _named(words_of(value).sequence, table)
-            known = self._functions[place] = frozenset(table[key] for key in found)
+            keys = _named(words_of(value).sequence, table)
+            known = self._functions[place] = frozenset(table[key] for key in keys)
         return known
 
     def is_generic(self, value: str) -> bool:
@@ -151,8 +151,8 @@ def _with_synonyms(table: Mapping[Key, str], synonyms: Mapping[Key, Key]) -> dic
     of_class: dict[Key, set[str]] = {}
     for word, first in synonyms.items():
         of_class.setdefault(first, set()).update({table[word]} if word in table else ())
-    found = {word: min(of_class[first]) for word, first in synonyms.items() if len(of_class[first]) == 1}
-    return {**found, **table}
+    firsts = {word: min(of_class[first]) for word, first in synonyms.items() if len(of_class[first]) == 1}
+    return {**firsts, **table}
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,11 @@ class _Reader:
         """The members of a mapping; a name given twice is an error."""
         if not isinstance(node, yaml.MappingNode):
             raise self.error(node, "must map names to lists of words", node.value, "write name: [word, ...]")
-        seen: set[str] = set()
+        names: set[str] = set()
         for name, value in node.value:
-            if not isinstance(name, yaml.ScalarNode) or not name.value.strip() or name.value in seen:
+            if not isinstance(name, yaml.ScalarNode) or not name.value.strip() or name.value in names:
                 raise self.error(name, "name is empty or given twice", name.value, "keep one")
-            seen.add(name.value)
+            names.add(name.value)
             yield name.value, value
 
     def words(self, node: yaml.Node, group: str, at_least: int = 1) -> list[tuple[Key, yaml.Node]]:
@@ -180,12 +180,12 @@ class _Reader:
         if not isinstance(node, yaml.SequenceNode) or len(node.value) < at_least:
             got = [item.value for item in node.value] if isinstance(node, yaml.SequenceNode) else node.value
             raise self.error(node, f"{group} needs at least {at_least} words", got, "write [word, ...]")
-        found = [(self.key(item), item) for item in node.value]
-        if len({key for key, _ in found}) < len(found):
-            keys = [key for key, _ in found]
-            again = next(item for i, (key, item) in enumerate(found) if key in keys[:i])
+        words = [(self.key(item), item) for item in node.value]
+        if len({key for key, _ in words}) < len(words):
+            keys = [key for key, _ in words]
+            again = next(item for i, (key, item) in enumerate(words) if key in keys[:i])
             raise self.error(again, f"word is twice in {group} (words are compared by stem)", again.value, "keep one")
-        return found
+        return words
 
     def key(self, node: yaml.Node) -> Key:
         key = words_of(node.value).sequence if isinstance(node, yaml.ScalarNode) else ()
@@ -194,28 +194,28 @@ class _Reader:
         return key
 
     def categories(self, node: yaml.Node) -> dict[str, dict[Key, str]]:
-        found: dict[str, dict[Key, str]] = {}
+        tables: dict[str, dict[Key, str]] = {}
         for role, groups in self.members(node):
-            table = found.setdefault(family(role), {})
+            table = tables.setdefault(family(role), {})
             for category, listed in self.members(groups):
                 for key, word in self.words(listed, f"category {category!r}"):
                     if key in table:
                         both = f"word is in two categories of {role}, {table[key]!r} and {category!r}"
                         raise self.error(word, both, word.value, "keep one")
                     table[key] = category
-        return found
+        return tables
 
     def synonyms(self, node: yaml.Node) -> dict[Key, Key]:
         if not isinstance(node, yaml.SequenceNode):
             raise self.error(node, "synonyms must be a list of lists", node.value, "write - [word, word]")
-        found: dict[Key, Key] = {}
+        table: dict[Key, Key] = {}
         for listed in node.value:
             words = self.words(listed, "a synonym class", at_least=2)
             for key, word in words:
-                if key in found:
+                if key in table:
                     raise self.error(word, "word is in two synonym classes", word.value, "join the classes or keep one")
-                found[key] = words[0][0]
-        return found
+                table[key] = words[0][0]
+        return table
 
     def above(self, sections: list[yaml.Node], synonyms: Mapping[Key, Key]) -> dict[Key, frozenset[Key]]:
         """Word -> everything above it, over kinds and parts alike; a word above itself is an error."""
@@ -230,21 +230,21 @@ class _Reader:
                     key = synonyms.get(key, key)
                     direct.setdefault(key, set()).add(general)
                     places.setdefault(key, node)
-        found = {key: self._climb(key, direct) for key in direct}
-        for key, higher in found.items():
+        above = {key: self._climb(key, direct) for key in direct}
+        for key, higher in above.items():
             if key in higher:
                 raise self.error(places[key], "word is a kind or part of itself", places[key].value, "break the circle")
-        return found
+        return above
 
     @staticmethod
     def _climb(key: Key, direct: Mapping[Key, set[Key]]) -> frozenset[Key]:
-        found: set[Key] = set()
+        above: set[Key] = set()
         todo = [key]
         while todo:
-            higher = direct.get(todo.pop(), set()) - found
-            found |= higher
+            higher = direct.get(todo.pop(), set()) - above
+            above |= higher
             todo.extend(higher)
-        return frozenset(found)
+        return frozenset(above)
 
 
 Candidate = tuple[str, ...]  # the values that replace one or several slots together
@@ -313,9 +313,9 @@ def balanced_weights(counts: Sequence[int], classes: Sequence[object]) -> list[f
         mass: dict[object, float] = defaultdict(float)
         for weight, name in zip(weights, classes, strict=True):
             mass[name] += weight
-        asked = {name: facts[name] / (1 - min(mass[name], _NEARLY_ALL)) for name in facts}
-        everything = sum(asked.values())
-        weights = [count / (everything - asked[name]) for count, name in zip(counts, classes, strict=True)]
+        shares = {name: facts[name] / (1 - min(mass[name], _NEARLY_ALL)) for name in facts}
+        everything = sum(shares.values())
+        weights = [count / (everything - shares[name]) for count, name in zip(counts, classes, strict=True)]
         scale = sum(weights)
         weights = [weight / scale for weight in weights]
     return weights
@@ -352,8 +352,8 @@ class Vocabulary:
             elif (phrase := contextual_phrase(pair.role, pair.claim)) is not None:
                 phrases[phrase] += 1
         counts: dict[Place, Counter[Candidate]] = defaultdict(Counter)
-        for role, found in values.items():
-            for value, count in found.items():
+        for role, counter in values.items():
+            for value, count in counter.items():
                 counts["value", role][(value,)] += count
                 counts["family", family(role)][(value,)] += count
         for text, count in phrases.items():

@@ -59,9 +59,9 @@ def _look_at_new(staging: Staging, media_root: Path, kind: Kind, rules: ProbingC
             bad[path] = f"{file}: media file is missing, got no such file; see media_root"
         else:
             good.append(path)
-    found = probe_each(good, media_root, kind, rules.workers, rules.timeout_s, rules.decode)
+    probes = probe_each(good, media_root, kind, rules.workers, rules.timeout_s, rules.decode)
     committed = time.monotonic()
-    for path, file in tqdm(found, desc=f"probing {kind}s", total=len(good), unit="file", disable=not good):
+    for path, file in tqdm(probes, desc=f"probing {kind}s", total=len(good), unit="file", disable=not good):
         if isinstance(file, str):
             bad[path] = file
             continue

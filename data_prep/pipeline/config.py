@@ -128,11 +128,11 @@ def resolved(config: BuildConfig) -> BuildConfig:
         paths = [*([source.path] if source.path is not None else []), *source.paths]
         if not paths:
             raise ConfigError(f"sources[{number}]: no file is named, got no path; set path or paths")
-        found = tuple(expanded(path, f"sources[{number}]") for path in paths)
+        files = tuple(expanded(path, f"sources[{number}]") for path in paths)
         exists = Path.exists if IMPORTERS[source.format].reads_folders else Path.is_file
-        if absent := [path for path in found if not exists(Path(path))]:
+        if absent := [path for path in files if not exists(Path(path))]:
             raise ConfigError(f"sources[{number}]: no such annotation file, got {absent[0]}; check the path")
-        sources.append(dataclasses.replace(source, path=None, paths=found))
+        sources.append(dataclasses.replace(source, path=None, paths=files))
     media_root = None if config.media_root is None else expanded(config.media_root, "media_root")
     output = expanded(config.output, "output")
     rules = config.negatives

@@ -271,7 +271,7 @@ def _media_in_several_splits(pairs: Iterable[Pair]) -> list[str]:
         for piece in pair.evidence:
             if isinstance(piece, (VideoSegment, Image)):
                 splits.setdefault(piece.path, set()).add(pair.split)
-    return sorted(path for path, found in splits.items() if len(found) > 1)
+    return sorted(path for path, names in splits.items() if len(names) > 1)
 
 
 def _write_review(path: Path, review: Sequence[Review]) -> None:

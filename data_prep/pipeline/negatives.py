@@ -46,7 +46,7 @@ _THERE = "negatives that were there already"
 
 
 @dataclass(frozen=True)
-class _Made:
+class _SegmentNegatives:
     """What came of one segment: new pairs, what could not be made, what a model never answered usably."""
 
     pairs: Sequence[Pair] = ()
@@ -87,7 +87,7 @@ def collect_vocabulary(staging: Staging, config: BuildConfig) -> Vocabulary:
 
 
 Segment = tuple[int, list[Stored]]
-Work = Any  # a function of the last segment done: Iterator[tuple[Segment, _Made]]
+Work = Any  # a function of the last segment done: Iterator[tuple[Segment, _SegmentNegatives]]
 
 
 def _in_stretches(staging: Staging, step: str, work: Work, every: int = _COMMIT_EVERY) -> Counter[str]:
@@ -129,26 +129,26 @@ def _pairs(stored: Sequence[Stored]) -> list[Pair]:
 
 
 def _evidence(staging: Staging, config: BuildConfig, split: Split, last: int) -> Work:
-    def work(after: int) -> Iterator[tuple[Segment, _Made]]:
+    def work(after: int) -> Iterator[tuple[Segment, _SegmentNegatives]]:
         rules = config.negatives
         rows = staging.rows("g.split = ? AND r.out = 0 AND r.n <= ?", (split, last), db=staging.reader())
         durations = dict(staging.db.execute("SELECT path, duration_s FROM files WHERE duration_s IS NOT NULL"))
         known = Known.of((s.row.pair for s in rows), durations, rules.generic_claims, config.seed)
         for e, stored in _stored_segments(staging, split, last, after):
-            found = [altered_evidence(pair, rules.altered_evidence, known, config.seed) for pair in _pairs(stored)]
-            missing = sum((m for _, m in found), Counter[str]())
+            altered = [altered_evidence(pair, rules.altered_evidence, known, config.seed) for pair in _pairs(stored)]
+            missing = sum((m for _, m in altered), Counter[str]())
             named = Counter({f"negatives {origin} without a place": number for origin, number in missing.items()})
-            yield (e, stored), _Made([pair for pairs, _ in found for pair in pairs], named)
+            yield (e, stored), _SegmentNegatives([pair for pairs, _ in altered for pair in pairs], named)
 
     return work
 
 
 def _claims(staging: Staging, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary) -> Work:
-    def work(after: int) -> Iterator[tuple[Segment, _Made]]:
+    def work(after: int) -> Iterator[tuple[Segment, _SegmentNegatives]]:
         true_of, per_claim = _true_in_groups(staging), config.negatives.altered_per_claim
         for e, stored in _stored_segments(staging, split, last, after):
             made, missing = altered_claims(_pairs(stored), vocabulary, per_claim, config.seed, true_of(stored))
-            yield (e, stored), _Made(made, Counter({"altered claims without a value": missing}))
+            yield (e, stored), _SegmentNegatives(made, Counter({"altered claims without a value": missing}))
 
     return work
 
@@ -170,15 +170,20 @@ def _by_model(
             true_in_group=true,
         )
 
-    def work(after: int) -> Iterator[tuple[Segment, _Made]]:
+    def work(after: int) -> Iterator[tuple[Segment, _SegmentNegatives]]:
         true_of = _true_in_groups(staging)
-        asked, given = itertools.tee((s, true_of(s[1])) for s in _stored_segments(staging, split, last, after))
-        for (segment, _), answer in zip(given, map_ordered(ask, asked, model.config.concurrency), strict=False):
+        questions, given = itertools.tee((s, true_of(s[1])) for s in _stored_segments(staging, split, last, after))
+        for (segment, _), answer in zip(given, map_ordered(ask, questions, model.config.concurrency), strict=False):
             if isinstance(answer, BaseException):
                 first = segment[1][0].row
                 message = f"no altered claims by the model, got {answer}; ask again, or go on without them"
                 kind = "no altered claims by the model"
-                yield segment, _Made(rejected=[Rejected(first.file, first.line, first.record, kind, message, 0, False)])
+                yield (
+                    segment,
+                    _SegmentNegatives(
+                        rejected=[Rejected(first.file, first.line, first.record, kind, message, 0, False)]
+                    ),
+                )
             else:
                 pairs, rejected = answer
                 places = {s.row.pair.id: s.row for s in segment[1]}
@@ -187,7 +192,10 @@ def _by_model(
                     for item in rejected
                     if item.id is not None
                 ]
-                yield segment, _Made(pairs, Counter({"altered claims no model gave": len(rejected)}), placed)
+                yield (
+                    segment,
+                    _SegmentNegatives(pairs, Counter({"altered claims no model gave": len(rejected)}), placed),
+                )
 
     return work
 
@@ -241,15 +249,15 @@ def _swap_split(staging: Staging, config: BuildConfig, split: Split, last: int) 
         segments, suffixes = _segment_index(staging, config, split, last)
         start = bytes.fromhex(state["after"])
         generic = {claim_key(claim) for claim in rules.generic_claims}
-        for after, ns, asked in tqdm(
+        for after, ns, claims in tqdm(
             _claim_rows(staging, split, last, start), desc=step, unit="claim", mininterval=1.0
         ):
             if after in generic:
                 continue
-            chosen, without = swap_targets(asked, segments, rules.swapped_per_claim, config.seed)
+            chosen, without = swap_targets(claims, segments, rules.swapped_per_claim, config.seed)
             missing += without
             for i, j in chosen:
-                row = (segments.keys[j], asked[i].id + suffixes[j], rules.swapped_label, segments.groups[j], ns[i])
+                row = (segments.keys[j], claims[i].id + suffixes[j], rules.swapped_label, segments.groups[j], ns[i])
                 pending.append(row)
             if len(pending) >= _COMMIT_EVERY:
                 staging.copy_swapped(pending)
@@ -268,10 +276,12 @@ def _segment_index(staging: Staging, config: BuildConfig, split: Split, last: in
         (SELECT r.e AS e, MIN(r.n) AS n FROM groups g CROSS JOIN rows r ON r.grp = g.name
          WHERE {_IN_SPLIT} GROUP BY r.e) f
         JOIN rows r ON r.n = f.n JOIN evidence v ON v.e = f.e"""
-    found = [(evidence_key(evidence_of(text)), e, group) for e, group, text in staging.db.execute(query, (split, last))]
-    found.sort(key=lambda item: segment_rank(config.seed, item[0]))
-    segments = Segments([e for _, e, _ in found], [group for *_, group in found])
-    return segments, [swapped_suffix(key) for key, *_ in found]
+    ranked = [
+        (evidence_key(evidence_of(text)), e, group) for e, group, text in staging.db.execute(query, (split, last))
+    ]
+    ranked.sort(key=lambda item: segment_rank(config.seed, item[0]))
+    segments = Segments([e for _, e, _ in ranked], [group for *_, group in ranked])
+    return segments, [swapped_suffix(key) for key, *_ in ranked]
 
 
 def _claim_rows(
@@ -283,8 +293,8 @@ def _claim_rows(
         WHERE {_IN_SPLIT} AND r.claim_key > ? ORDER BY r.claim_key, r.n"""
     rows = staging.reader().execute(query, (split, last, after))
     for key, same in itertools.groupby(rows, lambda row: row[0]):
-        found = list(same)
-        yield key, [row[1] for row in found], [ClaimRow(*row[2:]) for row in found]
+        same_evidence = list(same)
+        yield key, [row[1] for row in same_evidence], [ClaimRow(*row[2:]) for row in same_evidence]
 
 
 def _rows(made: Iterable[Pair], stored: Sequence[Stored]) -> list[Row]:

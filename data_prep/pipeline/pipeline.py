@@ -63,7 +63,7 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
     with _workplace(output) as folder:
         staging = Staging(folder / "rows.sqlite", _digest(config, digests | others))
         try:
-            said = _stages(staging, config, skip_invalid)
+            notes = _stages(staging, config, skip_invalid)
             shards = write_staging(staging, folder, config.rows_per_shard)
             statistics = statistics_of(staging)
             manifest = {
@@ -72,7 +72,7 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
                 "shards": shards,
                 "media": config.media,
                 "media_root": os.path.relpath(media_root_of(config).resolve(), output.resolve()),
-                **said,
+                **notes,
                 "media_in_several_splits": media_in_several_splits(staging),
                 "sources": source_entries(staging, config, digests),
                 "other_files": others,
@@ -106,12 +106,14 @@ def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[s
         staging.commit()
     total = staging.value("SELECT COUNT(*) FROM rows")
     _stop_if_bad(staging, total, output, skip_invalid)
-    if (said := staging.progress("divided")) is None:
+    if (notes := staging.progress("divided")) is None:
         not_asked = _take_out_unasked(staging, config)
-        said = {"not_asked": not_asked, **divide(staging, config)}
-        staging.note("divided", said)
+        notes = {"not_asked": not_asked, **divide(staging, config)}
+        staging.note("divided", notes)
         staging.commit()
-    left_out = make_negatives(staging, config, model) + Counter({"annotated rows not asked for": said.pop("not_asked")})
+    left_out = make_negatives(staging, config, model) + Counter(
+        {"annotated rows not asked for": notes.pop("not_asked")}
+    )
     if not staging.value("SELECT COUNT(*) FROM rows WHERE out = 0"):
         _write_rejected(_list_beside(output), staging.rejected())
         raise RowError(f"{output}: no rows are left, got {total} rows in; see {_list_beside(output)}")
@@ -121,7 +123,7 @@ def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[s
         "merged_repeats": merged_repeats,
         "media_files": staging.progress("media"),
         **({} if model is None else {"language_model": model.costs()}),
-        **said,
+        **notes,
     }
 
 

@@ -70,8 +70,8 @@ def other_files(config: BuildConfig) -> list[str]:
         for value in source.options.values()
         if isinstance(value, str) and 0 < len(value) < _MOST_NAME_CHARS
     }
-    found = {str(path) for path in beside if path.exists()}
-    return sorted(found if config.negatives.word_groups is None else {*found, config.negatives.word_groups})
+    files = {str(path) for path in beside if path.exists()}
+    return sorted(files if config.negatives.word_groups is None else {*files, config.negatives.word_groups})
 
 
 def source_digest(path: Path, suffixes: tuple[str, ...] = ("",)) -> str:

@@ -70,7 +70,7 @@ def _combinations(staging: Staging, roles: Sequence[str]) -> dict[tuple[int, str
     for e, group, role, claim in staging.db.execute(query, tuple(roles)):
         values.setdefault((e, group), {}).setdefault(role, []).append(normal_claim(claim))
     return {
-        place: _product([found[role] for role in roles]) for place, found in values.items() if len(found) == len(roles)
+        place: _product([held[role] for role in roles]) for place, held in values.items() if len(held) == len(roles)
     }
 
 
@@ -121,15 +121,15 @@ def divide(staging: Staging, config: BuildConfig) -> dict[str, Any]:
         staging.db.execute("SELECT grp, split FROM rows WHERE out = 0 AND split IS NOT NULL GROUP BY grp")
     )
     ties, refused = find_ties(staging, config.leaks, "move"), find_ties(staging, config.leaks, "refuse")
-    said: dict[str, Any] = {"leaks": _leaks(ties, sizes)}
+    notes: dict[str, Any] = {"leaks": _leaks(ties, sizes)}
     if config.splits.held_out_roles:
-        splits, said["held_out"] = _compositional(staging, config, sizes, fixed, ties)
+        splits, notes["held_out"] = _compositional(staging, config, sizes, fixed, ties)
     else:
         splits = _tied(sizes, fractions_of(config), config.seed, fixed, ties)
     staging.db.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?)", splits.items())
-    for found in (ties, refused):
-        _refuse_torn(staging, found, splits)
-    return said
+    for group_ties in (ties, refused):
+        _refuse_torn(staging, group_ties, splits)
+    return notes
 
 
 def _leaks(ties: Ties, sizes: Mapping[str, int]) -> dict[str, Any]:
@@ -201,11 +201,11 @@ def _compositional(
 
 def _refuse_torn(staging: Staging, ties: Ties, splits: Mapping[str, Split]) -> None:
     """Raise for tied sets in several splits: the annotations fix them so, or the rules say refuse."""
-    found = torn(ties, splits)
-    if not found:
+    sets = torn(ties, splits)
+    if not sets:
         return
     lines = []
-    for groups in found[:_LISTED]:
+    for groups in sets[:_LISTED]:
         places = []
         for group in groups[:_LISTED]:
             first = "SELECT MIN(n) FROM rows WHERE out = 0 AND grp = ?"
@@ -215,7 +215,7 @@ def _refuse_torn(staging: Staging, ties: Ties, splits: Mapping[str, Split]) -> N
     raise RowError(
         "\n".join(
             [
-                f"splits: the same media or claims are in several splits, got {len(found)} sets of groups; give each "
+                f"splits: the same media or claims are in several splits, got {len(sets)} sets of groups; give each "
                 "set one split, or set leaks.media or leaks.claims to move (where the splits are drawn) or allow",
                 *lines,
             ]

@@ -92,8 +92,8 @@ class Staging:
     def _is_of(self, digest: str) -> bool:
         try:
             with sqlite3.connect(self.path) as db:
-                found = db.execute("SELECT value FROM progress WHERE step = 'digest'").fetchone()
-            return found == (json.dumps(digest),)
+                row = db.execute("SELECT value FROM progress WHERE step = 'digest'").fetchone()
+            return row == (json.dumps(digest),)
         except sqlite3.DatabaseError:
             return False
 
@@ -107,8 +107,8 @@ class Staging:
 
     def progress(self, step: str) -> Any:
         """What was noted of a step, None if nothing."""
-        found = self.db.execute("SELECT value FROM progress WHERE step = ?", (step,)).fetchone()
-        return None if found is None else json.loads(found[0])
+        row = self.db.execute("SELECT value FROM progress WHERE step = ?", (step,)).fetchone()
+        return None if row is None else json.loads(row[0])
 
     def note(self, step: str, value: Any) -> None:
         """Note how far a step has come; valid from the next commit."""
@@ -186,9 +186,9 @@ class Staging:
     def _store(self, evidence: tuple[Evidence, ...]) -> int:
         text = evidence_json(evidence)
         digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        found = self.db.execute("SELECT e FROM evidence WHERE digest = ?", (digest,)).fetchone()
-        if found is not None:
-            return found[0]
+        row = self.db.execute("SELECT e FROM evidence WHERE digest = ?", (digest,)).fetchone()
+        if row is not None:
+            return row[0]
         number = self.db.execute("INSERT INTO evidence (digest, json) VALUES (?, ?)", (digest, text)).lastrowid
         assert number is not None
         for part in evidence:

@@ -47,8 +47,8 @@ def check_together(staging: Staging) -> int:
     Returns:
         How many repeats were merged.
     """
-    for found in (_repeated_ids, _contradictions, _fixed_splits):
-        refuse(staging, found(staging))
+    for check in (_repeated_ids, _contradictions, _fixed_splits):
+        refuse(staging, check(staging))
     merged = 0
     for first, *identity in _repeated(staging, "MIN(n), ", "COUNT(*) > 1"):
         later = f"UPDATE rows SET out = {REPEATED} WHERE {_SAME} AND out = 0 AND n > ?"
@@ -58,9 +58,9 @@ def check_together(staging: Staging) -> int:
 
 def refuse(staging: Staging, complaints: Iterable[tuple[Stored, str, str]]) -> None:
     """Take rows out for the reasons given."""
-    found = list(complaints)
-    staging.take_out({stored.n for stored, _, _ in found}, REJECTED)
-    staging.reject(_per_annotation((stored.row, kind, message) for stored, kind, message in found))
+    problems = list(complaints)
+    staging.take_out({stored.n for stored, _, _ in problems}, REJECTED)
+    staging.reject(_per_annotation((stored.row, kind, message) for stored, kind, message in problems))
 
 
 def _storage_problems(pair: Pair) -> Iterator[str]:

@@ -132,12 +132,12 @@ def staging_counts(staging: Staging, statistics: CardStatistics) -> dict[str, di
     """
     columns = ("label", "role", "origin", "modality")
     counts: dict[str, dict[str, Any]] = {}
-    for cell, rows in statistics.cells.items():
-        for part in (cell.split, "all"):
+    for stratum, rows in statistics.strata.items():
+        for part in (stratum.split, "all"):
             mine = counts.setdefault(str(part), {"rows": 0, **{name: Counter() for name in columns}})
             mine["rows"] += rows
             for name in columns:
-                mine[name][str(getattr(cell, name))] += rows
+                mine[name][str(getattr(stratum, name))] += rows
     groups = Counter(staging.split_of(statistics.group_rows))
     segments = dict(staging.db.execute("SELECT split, COUNT(*) FROM planned GROUP BY split"))
     segments["all"] = staging.value("SELECT COUNT(DISTINCT e) FROM planned")
@@ -173,11 +173,11 @@ def git_revision() -> str | None:
 def versions() -> dict[str, str]:
     """Versions of what a data set depends on."""
     names = ("proofreel", "av", "decord", "numpy", "pyarrow", "scikit-learn")
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for name in names:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            numbers[name] = importlib.metadata.version(name)
+    return numbers
 
 
 def summary(manifest: dict[str, Any], output: Path) -> str:

@@ -234,7 +234,7 @@ def _decomposition(of_generated: Sequence[float], of_reference: Sequence[float])
 
 
 def _cited(text: str) -> Counter[Citation | str]:
-    return Counter(item if isinstance(item, Citation) else item.text for item in parse_citations(text).found)
+    return Counter(item if isinstance(item, Citation) else item.text for item in parse_citations(text).items)
 
 
 def _harmonic(precision: float, recall: float) -> float:

@@ -91,7 +91,7 @@ def read(claim: CitedClaim) -> CitedClaim:
     if claim.citations is not None:
         return claim
     cited = parse_citations(claim.claim)
-    return dataclasses.replace(claim, claim=cited.text, citations=cited.found)
+    return dataclasses.replace(claim, claim=cited.text, citations=cited.items)
 
 
 def cites_of(claim: CitedClaim) -> list[Given]:

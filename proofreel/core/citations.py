@@ -67,53 +67,55 @@ class Cited:
     """What a text cites.
 
     Attributes:
-        found: in the order of the text.
-        spans: per entry of `found`, where its `text` stands: [start, end) in characters.
+        items: citations and malformed ones, in the order of the text.
+        spans: per entry of `items`, where its `text` stands: [start, end) in characters.
         removed: the merged spans that `text` lacks, brackets included.
         text: without its citations, well-formed or not; whitespace and punctuation closed up around the gaps.
     """
 
-    found: tuple[Citation | Malformed, ...]
+    items: tuple[Citation | Malformed, ...]
     spans: tuple[tuple[int, int], ...]
     removed: tuple[tuple[int, int], ...]
     text: str
 
     @property
     def citations(self) -> tuple[Citation, ...]:
-        return tuple(item for item in self.found if isinstance(item, Citation))
+        return tuple(item for item in self.items if isinstance(item, Citation))
 
     @property
     def malformed(self) -> tuple[Malformed, ...]:
-        return tuple(item for item in self.found if isinstance(item, Malformed))
+        return tuple(item for item in self.items if isinstance(item, Malformed))
 
 
-_Found = tuple[Citation | Malformed, int]  # and where its text starts
+_Located = tuple[Citation | Malformed, int]  # and where its text starts
 
 
 def parse_citations(text: str) -> Cited:
     """Every citation of a running text, and the text without them. Never raises."""
-    found: list[_Found] = []
+    located: list[_Located] = []
     groups: list[tuple[int, int]] = []
     for start, end, inside in _candidates(text):
         if inside:
             if not any(_is_meant(part) for part, _ in _split(text[start + 1 : end - 1], start + 1, ";")):
                 continue
-            found.extend(_group(text, start, end))
+            located.extend(_group(text, start, end))
         else:
             opened = text[start] in _CLOSER
-            found.append((Malformed(text[start:end], f"the bracket is not {'closed' if opened else 'opened'}"), start))
+            located.append(
+                (Malformed(text[start:end], f"the bracket is not {'closed' if opened else 'opened'}"), start)
+            )
         groups.append((start, end))
     removed = _merged(text, groups)
-    items = tuple(item for item, _ in found)
-    spans = tuple((at, at + len(item.text)) for item, at in found)
+    items = tuple(item for item, _ in located)
+    spans = tuple((at, at + len(item.text)) for item, at in located)
     return Cited(items, spans, tuple(removed), _without(text, removed))
 
 
 def parse_citation_list(text: str) -> tuple[Citation | Malformed, ...]:
     """The citations of a string that holds nothing else, with brackets or without: "(visual, 0:15)", "audio, 0:03"."""
     cited = parse_citations(text)
-    if cited.found and not cited.text.strip(" .,;"):
-        return cited.found
+    if cited.items and not cited.text.strip(" .,;"):
+        return cited.items
     inner = text.strip()
     if any(bracket in inner for bracket in "()[]"):
         return (Malformed(inner, "this is not a citation alone"),)
@@ -122,8 +124,8 @@ def parse_citation_list(text: str) -> tuple[Citation | Malformed, ...]:
 
 def parse_citation(text: str) -> Citation | Malformed:
     """The single citation of a string, with brackets or without; several are `Malformed`."""
-    found = parse_citation_list(text)
-    return found[0] if len(found) == 1 else Malformed(text, f"one citation was expected, not {len(found)}")
+    items = parse_citation_list(text)
+    return items[0] if len(items) == 1 else Malformed(text, f"one citation was expected, not {len(items)}")
 
 
 def render_citations(citations: Iterable[Citation]) -> str:
@@ -145,7 +147,7 @@ def _candidates(text: str) -> Iterator[tuple[int, int, bool]]:
     yield from ((s.start(), s.end(), False) for s in _STRAY.finditer(text, position))
 
 
-def _group(text: str, start: int, end: int) -> Iterator[_Found]:
+def _group(text: str, start: int, end: int) -> Iterator[_Located]:
     """The citations of one bracketed group that is meant as one."""
     if _CLOSER[text[start]] != text[end - 1]:
         yield Malformed(text[start:end], "the brackets do not match"), start
@@ -153,12 +155,12 @@ def _group(text: str, start: int, end: int) -> Iterator[_Found]:
         yield from _segments(text[start + 1 : end - 1], start + 1)
 
 
-def _segments(inner: str, offset: int) -> Iterator[_Found]:
+def _segments(inner: str, offset: int) -> Iterator[_Located]:
     for segment, at in _split(inner, offset, ";"):
         yield from _segment(segment, at)
 
 
-def _segment(segment: str, offset: int) -> Iterator[_Found]:
+def _segment(segment: str, offset: int) -> Iterator[_Located]:
     """One modality and its ranges, separated by commas; another modality's name among them takes over."""
     modality: CitedModality | None = None
     waiting: tuple[str, int] | None = None  # a modality that still lacks a time

@@ -69,10 +69,10 @@ def load_config(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -
 
 def expanded(path: str, key: str) -> str:
     """A path with `~` and `$VARIABLE`s filled in; ConfigError, naming the key, where a variable is unset."""
-    found = os.path.expanduser(os.path.expandvars(path))
-    if "$" in found:
+    expansion = os.path.expanduser(os.path.expandvars(path))
+    if "$" in expansion:
         raise ConfigError(f"{key}: an environment variable is unset, got {path}; set it first")
-    return found
+    return expansion
 
 
 def from_mapping(cls: type[T], values: dict[str, Any], where: str, prefix: str = "") -> T:

@@ -166,14 +166,14 @@ def problems_of(pair: Pair, *, evidence_checked: bool = False) -> list[str]:
 
     `evidence_checked` leaves out what its evidence says: rows that share one need it checked once.
     """
-    found = [*_claim_problems(pair.claim), *_vocabulary_problems(pair), *_type_problems(pair)]
+    problems = [*_claim_problems(pair.claim), *_vocabulary_problems(pair), *_type_problems(pair)]
     if evidence_checked:
-        return found
+        return problems
     if not pair.evidence:
-        found.append("evidence is empty, got (); give at least one piece of evidence")
+        problems.append("evidence is empty, got (); give at least one piece of evidence")
     for evidence in pair.evidence:
-        found.extend(_evidence_problems(evidence))
-    return found
+        problems.extend(_evidence_problems(evidence))
+    return problems
 
 
 def _claim_problems(claim: Any) -> Iterable[str]:

@@ -88,12 +88,12 @@ class EntryStore:
 
     def _entries(self) -> list[tuple[int, int, str]]:
         """(time of last use, bytes, path) of every entry."""
-        found = []
+        entries = []
         for path in (self._directory / "entries").glob("??/*"):
             with suppress(OSError):
                 status = path.stat()
-                found.append((status.st_mtime_ns, status.st_size, str(path)))
-        return found
+                entries.append((status.st_mtime_ns, status.st_size, str(path)))
+        return entries
 
     def _evict(self, goal: int) -> int:
         """Remove what was used longest ago until at most `goal` bytes are left; how many are."""

@@ -62,8 +62,10 @@ class Service:
             yield
             await run_in_threadpool(self.close)
 
-        told = "Is a claim supported by its evidence? Errors: `<where>: <what is wrong>, got <value>; <what to do>`."
-        api = FastAPI(title="Proofreel", description=told, version=proofreel.__version__, lifespan=lifespan)
+        description = (
+            "Is a claim supported by its evidence? Errors: `<where>: <what is wrong>, got <value>; <what to do>`."
+        )
+        api = FastAPI(title="Proofreel", description=description, version=proofreel.__version__, lifespan=lifespan)
         for kind in (RefusedError, ProofreelError, HTTPException, RequestValidationError, Exception):
             api.add_exception_handler(kind, self._refuse)
         self._add_verdicts(api)
@@ -151,8 +153,8 @@ class Service:
         if isinstance(error, RequestValidationError):
             refusal = _invalid(error)
         elif isinstance(error, HTTPException):
-            told = f"{request.method} {request.url.path[:100]}"
-            refusal = RefusedError(error.status_code, f"request: {error.detail}, got {told}; see /docs")
+            target = f"{request.method} {request.url.path[:100]}"
+            refusal = RefusedError(error.status_code, f"request: {error.detail}, got {target}; see /docs")
         else:
             refusal = as_refusal(error)
             if refusal.status == 500:
@@ -167,5 +169,5 @@ def _invalid(error: RequestValidationError) -> RefusedError:
     where = ".".join(str(part) for part in first["loc"])
     got = ascii(first.get("input"))
     more = f" (and {n - 1} more)" if n > 1 else ""
-    told = f"{where}: {first['msg']}, got {got if len(got) < 100 else got[:100] + '...'}{more}; see /docs"
-    return RefusedError(400, told)
+    message = f"{where}: {first['msg']}, got {got if len(got) < 100 else got[:100] + '...'}{more}; see /docs"
+    return RefusedError(400, message)

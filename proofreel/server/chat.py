@@ -60,9 +60,9 @@ async def complete(office: Office, request: ChatRequest) -> dict[str, Any]:
 
 def word_logprobs(margin: float, supported: str, refuted: str) -> list[dict[str, Any]]:
     """Both label words with their log-probabilities, the likelier first; `supported` on a tie."""
-    found = [(supported, -np.logaddexp(0.0, -margin)), (refuted, -np.logaddexp(0.0, margin))]
-    found.sort(key=lambda pair: -pair[1])
-    return [{"token": word, "logprob": float(p), "bytes": list(word.encode())} for word, p in found]
+    words = [(supported, -np.logaddexp(0.0, -margin)), (refuted, -np.logaddexp(0.0, margin))]
+    words.sort(key=lambda pair: -pair[1])
+    return [{"token": word, "logprob": float(p), "bytes": list(word.encode())} for word, p in words]
 
 
 def read_messages(office: Office, request: ChatRequest) -> tuple[str, tuple[Evidence, ...]]:
@@ -73,8 +73,8 @@ def read_messages(office: Office, request: ChatRequest) -> tuple[str, tuple[Evid
     content = users[-1].content
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if len(parts) > office.limits.max_evidence + 1:
-        told = f"{len(parts)} parts, at most {office.limits.max_evidence} and a claim"
-        raise RefusedError(413, f"messages: too much evidence, got {told}; send less")
+        count = f"{len(parts)} parts, at most {office.limits.max_evidence} and a claim"
+        raise RefusedError(413, f"messages: too much evidence, got {count}; send less")
     texts = [i for i, part in enumerate(parts) if part.get("type") == "text"]
     if not texts:
         raise RefusedError(400, "messages: no claim, got no text part in the last user message; write the claim there")

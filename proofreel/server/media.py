@@ -105,15 +105,15 @@ class MediaPool:
             self._tasks.put(None)
 
     def _serve(self) -> None:
-        asked: list[tuple[Task, Future[Any]]] = []
+        requests: list[tuple[Task, Future[Any]]] = []
         while True:
             try:
-                for outcome in run_guarded(_work, self._given(asked), 1, self._timeout_s, _name):
-                    self._tell(*asked.pop(), outcome)
+                for outcome in run_guarded(_work, self._given(requests), 1, self._timeout_s, _name):
+                    self._tell(*requests.pop(), outcome)
                 return
             except Exception as error:  # a child that cannot even start; the next task tries again
-                if asked:
-                    asked.pop()[1].set_exception(MediaError(f"media reader: cannot start, got {error}; see the log"))
+                if requests:
+                    requests.pop()[1].set_exception(MediaError(f"media reader: cannot start, got {error}; see the log"))
 
     def _tell(self, task: Task, future: Future[Any], outcome: Outcome[Any]) -> None:
         if outcome.error is None:
@@ -125,11 +125,11 @@ class MediaPool:
             self._hanging.remember(files[0], outcome.error)
         future.set_exception(MediaError(outcome.error))
 
-    def _given(self, asked: list[tuple[Task, Future[Any]]]) -> Iterator[Task]:
+    def _given(self, requests: list[tuple[Task, Future[Any]]]) -> Iterator[Task]:
         while (entry := self._tasks.get()) is not None:
             task, future = entry
             if future.set_running_or_notify_cancel():
-                asked.append(entry)
+                requests.append(entry)
                 yield task
 
 

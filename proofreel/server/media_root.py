@@ -43,11 +43,11 @@ class MediaRoot:
             raise RefusedError(
                 400, f"path: not the name of a file, got {path[:100]!r}; give a path below the media root"
             )
-        asked = PurePosixPath(path)
-        if asked.is_absolute() or ".." in asked.parts:
+        relative = PurePosixPath(path)
+        if relative.is_absolute() or ".." in relative.parts:
             raise RefusedError(403, f"path: leads out of the media root, got {path!r}; give a plain path below it")
         try:
-            real = Path(os.path.realpath(self.folder / asked))
+            real = Path(os.path.realpath(self.folder / relative))
             inside = real.is_relative_to(self.folder)
             status = real.stat() if inside else None
         except (FileNotFoundError, NotADirectoryError):
@@ -61,8 +61,8 @@ class MediaRoot:
         if not stat.S_ISREG(status.st_mode):
             raise RefusedError(400, f"path: not a regular file, got {path!r}; give the media file itself")
         if status.st_size > self.max_bytes:
-            told = f"{path!r} with {status.st_size} bytes of at most {self.max_bytes}"
-            raise RefusedError(413, f"path: file is too large, got {told}; cut it, or raise --max-media")
+            size = f"{path!r} with {status.st_size} bytes of at most {self.max_bytes}"
+            raise RefusedError(413, f"path: file is too large, got {size}; cut it, or raise --max-media")
         return real.relative_to(self.folder).as_posix()
 
     def find_url(self, url: str) -> tuple[str, float, float | None]:
@@ -85,16 +85,16 @@ class MediaRoot:
 
     def clips(self, most: int = 1000) -> list[dict[str, Any]]:
         """`{path, bytes}` of the videos below the root, by name, at most `most` of them; links are left out."""
-        found = []
+        clips = []
         for path in self._walk():
             try:
                 if self.find(path) == path:
-                    found.append({"path": path, "bytes": (Path(str(self.folder)) / path).stat().st_size})
+                    clips.append({"path": path, "bytes": (Path(str(self.folder)) / path).stat().st_size})
             except (RefusedError, OSError):
                 continue
-            if len(found) == most:
+            if len(clips) == most:
                 break
-        return found
+        return clips
 
     def hide(self, message: str) -> str:
         """A message without the place of the root on this machine."""

@@ -109,16 +109,18 @@ class Guard:
         if self._limits.token is not None and scope["path"] not in OPEN:
             given = _header(scope, b"authorization") or b""
             if not hmac.compare_digest(given, b"Bearer " + self._limits.token.encode()):
-                told = "another one" if given else "none"
+                token = "another one" if given else "none"
                 raise RefusedError(
-                    401, f"token: this server asks for one, got {told}; send Authorization: Bearer TOKEN"
+                    401, f"token: this server asks for one, got {token}; send Authorization: Bearer TOKEN"
                 )
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         most = self._limits.max_body
-        told = _header(scope, b"content-length")
-        if told is not None and told.isdigit() and int(told[:20]) > most:
-            raise RefusedError(413, f"body: too large, got {int(told[:20])} bytes of at most {most}; send less at once")
+        length = _header(scope, b"content-length")
+        if length is not None and length.isdigit() and int(length[:20]) > most:
+            raise RefusedError(
+                413, f"body: too large, got {int(length[:20])} bytes of at most {most}; send less at once"
+            )
         body = bytearray()
         try:
             async with asyncio.timeout(self._limits.body_s):

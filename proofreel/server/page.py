@@ -70,8 +70,8 @@ class Pictures:
         if problems := list(span_problems(start_s, end_s)):
             raise RefusedError(400, f"frames: {'; '.join(problems)}")
         segment = VideoSegment(await self._find(path), start_s, end_s)
-        found = await self._ask(picture, segment)
-        shown = [{"time_s": t, "jpeg": "data:image/jpeg;base64," + base64.b64encode(j).decode()} for t, j in found]
+        frames = await self._ask(picture, segment)
+        shown = [{"time_s": t, "jpeg": "data:image/jpeg;base64," + base64.b64encode(j).decode()} for t, j in frames]
         return {"path": segment.path, "frames": shown}
 
     async def _find(self, path: str) -> str:

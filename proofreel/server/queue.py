@@ -28,8 +28,8 @@ KNOWN = 4096  # evidences remembered as readable
 SICK_AFTER = 3  # batches in a row that the network failed on
 
 
-class Asked(Protocol):
-    """What is asked of a verifier here."""
+class Scorer(Protocol):
+    """A verifier, as far as the desk needs it."""
 
     def score_pairs(self, pairs: Any) -> list[Any]: ...
 
@@ -50,7 +50,9 @@ class Job:
 class Desk:
     """Takes jobs from any thread; `close` answers what was taken and ends the network's thread."""
 
-    def __init__(self, verifier: Asked, pool: MediaPool, library: Library | None, limits: Settings, measures: Measures):
+    def __init__(
+        self, verifier: Scorer, pool: MediaPool, library: Library | None, limits: Settings, measures: Measures
+    ) -> None:
         self._verifier, self._pool, self._library = verifier, pool, library
         self._limits, self._measures = limits, measures
         self._changed = threading.Condition()
@@ -108,8 +110,8 @@ class Desk:
             raise RefusedError(503, "server: shutting down, got a new request; ask another server", 5)
         if self._pending + n > self._limits.queue:
             wait_s = min(30, max(1, round(self._pending / max(self._claims_per_s, 1.0))))
-            told = f"{self._pending} claims waiting of at most {self._limits.queue}"
-            raise RefusedError(429, f"server: busy, got {told}; try again in {wait_s} s", wait_s)
+            load = f"{self._pending} claims waiting of at most {self._limits.queue}"
+            raise RefusedError(429, f"server: busy, got {load}; try again in {wait_s} s", wait_s)
         self._count(n)
 
     def _leave(self, n: int) -> None:

@@ -78,8 +78,8 @@ class Office:
             RefusedError: too much, busy, late; or the error of an evidence that cannot be read.
         """
         if len(claims) > self.limits.max_claims:
-            told = f"{len(claims)} of at most {self.limits.max_claims}"
-            raise RefusedError(413, f"claims: too many for one request, got {told}; send several requests")
+            count = f"{len(claims)} of at most {self.limits.max_claims}"
+            raise RefusedError(413, f"claims: too many for one request, got {count}; send several requests")
         contexts = [None] * len(claims) if contexts is None else contexts
         if len(contexts) != len(claims):
             raise RefusedError(
@@ -102,9 +102,9 @@ class Office:
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self.limits.timeout_s)
         except TimeoutError:
-            told = f"none within {self.limits.timeout_s:g} s"
+            waited = f"none within {self.limits.timeout_s:g} s"
             raise RefusedError(
-                504, f"server: no answer, got {told}; try again later, or raise --timeout-s", 5
+                504, f"server: no answer, got {waited}; try again later, or raise --timeout-s", 5
             ) from None
 
     def judge(self, prior: float | None = None, operating_point: str | None = None) -> Judge:
@@ -114,8 +114,8 @@ class Office:
 
     def _evidence(self, pieces: list[dict[str, Any]]) -> tuple[Evidence, ...]:
         if len(pieces) > self.limits.max_evidence:
-            told = f"{len(pieces)} pieces of at most {self.limits.max_evidence}"
-            raise RefusedError(413, f"evidence: too much for one request, got {told}; send less")
+            count = f"{len(pieces)} pieces of at most {self.limits.max_evidence}"
+            raise RefusedError(413, f"evidence: too much for one request, got {count}; send less")
         named = [p | ({"path": self.root.find(p["path"])} if "path" in p else {}) for p in pieces]
         return tuple(evidence_from_dict(p, f"evidence[{i}]") for i, p in enumerate(named))
 
@@ -129,8 +129,8 @@ class Office:
             if isinstance(piece, VideoSegment) and piece.end_s is not None:
                 length_s = piece.end_s - piece.start_s
                 if length_s > self.limits.max_span_s:
-                    told = f"{length_s:g} of at most {self.limits.max_span_s:g} s"
-                    raise RefusedError(413, f"evidence: span is too long, got {told}; shorten it, or ask in parts")
+                    length = f"{length_s:g} of at most {self.limits.max_span_s:g} s"
+                    raise RefusedError(413, f"evidence: span is too long, got {length}; shorten it, or ask in parts")
         self.verifier.reader.check_asked(evidence)
 
 
@@ -177,15 +177,15 @@ async def attribute(office: Office, request: AttributeRequest) -> AttributeAnswe
     judge = office.judge(request.prior, request.operating_point)
     questions = await _questions(office, request)
     if len(questions.pairs) > office.limits.max_claims:
-        told = f"{len(questions.pairs)} questions of at most {office.limits.max_claims}"
-        raise RefusedError(413, f"citations: too many for one request, got {told}; cite less at once")
-    (found,) = questions.attributions(await _verdicts(office, questions.pairs, judge))
+        count = f"{len(questions.pairs)} questions of at most {office.limits.max_claims}"
+        raise RefusedError(413, f"citations: too many for one request, got {count}; cite less at once")
+    (attributed,) = questions.attributions(await _verdicts(office, questions.pairs, judge))
     point = judge.point
     return AttributeAnswer(
-        claim=found.claim,
-        recall=as_answer(found.recall, office.root),
-        is_complete=found.is_complete,
-        citations=_citations(office, found),
+        claim=attributed.claim,
+        recall=as_answer(attributed.recall, office.root),
+        is_complete=attributed.is_complete,
+        citations=_citations(office, attributed),
         fingerprint=office.verifier.fingerprint,
         operating_point=point and point.name,
         threshold=point and point.threshold,
@@ -211,11 +211,11 @@ async def _verdicts(office: Office, pairs: list[Pair], judge: Judge) -> list[Ver
     places: dict[str, list[int]] = {}
     for i, pair in enumerate(pairs):
         places.setdefault(evidence_key(pair.evidence), []).append(i)
-    asked = [_ask(office, [pairs[i] for i in some], judge) for some in places.values()]
-    answers = await asyncio.gather(*asked)
+    requests = [_ask(office, [pairs[i] for i in some], judge) for some in places.values()]
+    answers = await asyncio.gather(*requests)
     order = [i for some in places.values() for i in some]
-    found = dict(zip(order, [v for verdicts in answers for v in verdicts], strict=True))
-    return [found[i] for i in range(len(pairs))]
+    by_place = dict(zip(order, [v for verdicts in answers for v in verdicts], strict=True))
+    return [by_place[i] for i in range(len(pairs))]
 
 
 async def _ask(office: Office, pairs: list[Pair], judge: Judge) -> list[Verdict]:
@@ -225,7 +225,7 @@ async def _ask(office: Office, pairs: list[Pair], judge: Judge) -> list[Verdict]
         return [failed(str(error))] * len(pairs)
 
 
-def _citations(office: Office, found: Attributed) -> list[CitationAnswer]:
+def _citations(office: Office, attributed: Attributed) -> list[CitationAnswer]:
     return [
         CitationAnswer(
             citation=getattr(cite.citation, "text", ""),
@@ -239,5 +239,7 @@ def _citations(office: Office, found: Attributed) -> list[CitationAnswer]:
             relevant=relevant,
             necessary=necessary,
         )
-        for cite, relevant, necessary in zip(found.citations, found.relevant, found.necessary, strict=True)
+        for cite, relevant, necessary in zip(
+            attributed.citations, attributed.relevant, attributed.necessary, strict=True
+        )
     ]

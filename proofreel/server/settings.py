@@ -11,8 +11,8 @@ from typing import Any
 from proofreel.core import CalibrationError, ConfigError, MediaError, ModelInputError, ProofreelError, RowError
 
 
-def _limit(default: float | int, told: str) -> Any:
-    return field(default=default, metadata={"told": told})
+def _limit(default: float | int, explanation: str) -> Any:
+    return field(default=default, metadata={"explanation": explanation})
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Settings:
 
 def limits() -> dict[str, tuple[float | int, str]]:
     """Default and meaning of every limit, by name."""
-    return {f.name: (f.default, f.metadata["told"]) for f in fields(Settings) if "told" in f.metadata}  # type: ignore[misc]
+    return {f.name: (f.default, f.metadata["explanation"]) for f in fields(Settings) if "explanation" in f.metadata}  # type: ignore[misc]
 
 
 KINDS = {
@@ -83,8 +83,8 @@ class RefusedError(ProofreelError):
     @property
     def headers(self) -> dict[str, str]:
         """Those that go with the status."""
-        found = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
-        return found | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
+        headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
+        return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
 
 
 def as_refusal(error: Exception) -> RefusedError:

@@ -12,7 +12,7 @@ from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import VideoSegment, problems_of
 from proofreel.core.spans import overlap_s
 from proofreel.data_prep.importers.base import Rejected, Row
-from proofreel.data_prep.importers.cgbench import Options, read
+from proofreel.data_prep.importers.cgbench import CGBenchOptions, read
 
 QUESTION = {
     "qid": 7,
@@ -28,7 +28,7 @@ QUESTION = {
 }
 
 
-def read_all(tmp_path: Path, *questions: object, options: Options | None = None, **more) -> list[Row | Rejected]:
+def read_all(tmp_path: Path, *questions: object, options: CGBenchOptions | None = None, **more) -> list[Row | Rejected]:
     path = tmp_path / "q.json"
     path.write_text(json.dumps(questions, indent=1), encoding="utf-8")
     return list(read(path, options, **more))
@@ -67,7 +67,7 @@ def test_a_question_becomes_one_statement_per_choice_on_all_its_clues(tmp_path):
 
 @pytest.mark.parametrize("seed", first_of(range(5)))
 def test_spans_without_a_clue_look_like_clues_and_keep_their_distance(tmp_path, seed):
-    options = Options(non_clue_per_question=6, gap_s=15.0, seed=seed)
+    options = CGBenchOptions(non_clue_per_question=6, gap_s=15.0, seed=seed)
     drawn = [r for r in rows_of(read_all(tmp_path, QUESTION, options=options)) if r.pair.origin == "non_clue"]
     assert len(drawn) == 6
     for row in drawn:
@@ -79,7 +79,7 @@ def test_spans_without_a_clue_look_like_clues_and_keep_their_distance(tmp_path, 
 
 def test_drawn_spans_depend_on_seed_and_question_only(tmp_path):
     def drawn(*questions, seed=0):
-        return {r.pair.id: r.pair for r in rows_of(read_all(tmp_path, *questions, options=Options(seed=seed)))}
+        return {r.pair.id: r.pair for r in rows_of(read_all(tmp_path, *questions, options=CGBenchOptions(seed=seed)))}
 
     other = {**QUESTION, "qid": 8}
     one, name = drawn(QUESTION, other), "cgbench/7/B/non_clue/0"
@@ -88,7 +88,7 @@ def test_drawn_spans_depend_on_seed_and_question_only(tmp_path):
 
 
 def test_clues_may_be_asked_one_by_one(tmp_path):
-    found = rows_of(read_all(tmp_path, QUESTION, options=Options(clues="each")))
+    found = rows_of(read_all(tmp_path, QUESTION, options=CGBenchOptions(clues="each")))
     assert Counter(r.pair.origin for r in found) == {"annotated": 2, "distractor": 4, "non_clue": 2}
     assert all(len(r.pair.evidence) == 1 for r in found)
     assert len({r.pair.id for r in found}) == len(found)
@@ -103,7 +103,7 @@ def test_a_video_without_room_is_reported_and_stops_nothing(tmp_path):
 
 def test_repeated_choices_are_kept_once_and_reported(tmp_path):
     choices = ["red.", "Red", "Blue", "blue "]
-    found = read_all(tmp_path, {**QUESTION, "choices": choices}, options=Options(non_clue_per_question=0))
+    found = read_all(tmp_path, {**QUESTION, "choices": choices}, options=CGBenchOptions(non_clue_per_question=0))
     assert [(r.pair.id, r.pair.label) for r in rows_of(found)] == [
         ("cgbench/7/B", "supported"),
         ("cgbench/7/C", "refuted"),
@@ -160,7 +160,7 @@ def test_truncated_files_and_wrong_records_are_reported(tmp_path):
 
 
 def test_measured_durations_replace_the_rounded_ones(tmp_path):
-    options = Options(durations="meta.json")
+    options = CGBenchOptions(durations="meta.json")
     meta = tmp_path / "meta.json"
     meta.write_text('{"vid": {"duration": 69.9}}', encoding="utf-8")
     (rejected,) = read_all(tmp_path, QUESTION, options=options)
@@ -173,7 +173,12 @@ def test_measured_durations_replace_the_rounded_ones(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [Options(clues="all"), Options(gap_s=-1), Options(non_clue_per_question=-1), Options(durations="none.json")],
+    [
+        CGBenchOptions(clues="all"),
+        CGBenchOptions(gap_s=-1),
+        CGBenchOptions(non_clue_per_question=-1),
+        CGBenchOptions(durations="none.json"),
+    ],
 )
 def test_options_out_of_range_are_refused(tmp_path, options):
     with pytest.raises(ConfigError):
@@ -183,7 +188,7 @@ def test_options_out_of_range_are_refused(tmp_path, options):
 @pytest.mark.parametrize("durations", ["", "video_meta_info.8records.json"])
 def test_the_real_questions_are_read(shared_data, durations):
     path = shared_data / "cg-bench" / "cgbench_mini.8records.json"
-    found = list(read(path, Options(durations=durations)))
+    found = list(read(path, CGBenchOptions(durations=durations)))
     rows = rows_of(found)
     assert Counter(r.pair.origin for r in rows) == {"annotated": 8, "distractor": 44, "non_clue": 8}
     assert [(r.id, r.blocking) for r in rejected_of(found)] == [("cgbench/1312", False)]

@@ -53,7 +53,7 @@ def audio(start_s: float, end_s: float | None = None) -> Citation:
 )
 def test_every_written_form_of_a_citation_is_read(text, found):
     cited = parse_citations(f"A man walks {text}.")
-    assert list(cited.found) == found
+    assert list(cited.items) == found
     assert cited.text == ("A man walks (see)." if "see" in text else "A man walks.")
 
 
@@ -90,7 +90,7 @@ def test_every_name_of_a_modality_is_mapped(word):
 )
 def test_what_means_to_be_a_citation_is_kept_with_its_reason_and_leaves_the_claim(text, malformed):
     cited = parse_citations(f"A man walks {text} quickly.")
-    assert cited.found == (Malformed(*malformed),)
+    assert cited.items == (Malformed(*malformed),)
     assert cited.text == "A man walks quickly."
 
 
@@ -102,7 +102,7 @@ def test_a_bad_part_does_not_hide_its_good_neighbours():
 
 def test_a_time_after_an_unknown_modality_is_never_given_to_the_one_before():
     cited = parse_citations("It rains (visual, 0:15, smell, 0:16).")
-    assert cited.found == (visual(15), Malformed("smell, 0:16", "the modality is unknown"))
+    assert cited.items == (visual(15), Malformed("smell, 0:16", "the modality is unknown"))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_time_after_an_unknown_modality_is_never_given_to_the_one_before():
 )
 def test_ordinary_parentheses_and_times_stay_in_the_text(text):
     cited = parse_citations(text)
-    assert (cited.found, cited.removed, cited.text) == ((), (), text)
+    assert (cited.items, cited.removed, cited.text) == ((), (), text)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def citations(draw: st.DrawFn) -> Citation:
 @given(st.lists(citations(), min_size=1, max_size=5))
 def test_rendered_citations_are_read_back(given_citations):
     cited = parse_citations(f"A man walks {render_citations(given_citations)}.")
-    assert list(cited.found) == given_citations
+    assert list(cited.items) == given_citations
     assert cited.text == "A man walks."
 
 
@@ -201,10 +201,10 @@ PIECES = [
 @given(st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join)))
 def test_any_text_is_read_and_every_span_is_where_its_text_stands(text):
     cited = parse_citations(text)
-    assert [text[a:b] for a, b in cited.spans] == [item.text for item in cited.found]
+    assert [text[a:b] for a, b in cited.spans] == [item.text for item in cited.items]
     assert all(any(a <= x and y <= b for a, b in cited.removed) for x, y in cited.spans)
     assert all(a[1] <= b[0] for a, b in zip(cited.removed, cited.removed[1:], strict=False))
-    if not cited.found:
+    if not cited.items:
         assert cited.text == text.strip()
     starts, ends = [0, *(b for _, b in cited.removed)], [*(a for a, _ in cited.removed), len(text)]
     outside = "".join(text[a:b] for a, b in zip(starts, ends, strict=True))

@@ -10,7 +10,7 @@ import pytest
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import problems_of
 from proofreel.data_prep.importers.base import Rejected, Row
-from proofreel.data_prep.importers.mirage import Options, read
+from proofreel.data_prep.importers.mirage import MirageOptions, read
 from proofreel.data_prep.importers.mirage_grounding import read_judgments
 
 TICKS = {"audio": False, "video": True, "ocr": False}
@@ -41,16 +41,16 @@ def write(path: Path, **topics: Any) -> Path:
 
 
 def rows_of(path: Path, **options: Any) -> list[Row]:
-    return [item for item in read(path, Options(**options)) if isinstance(item, Row)]
+    return [item for item in read(path, MirageOptions(**options)) if isinstance(item, Row)]
 
 
 def rejected_of(path: Path, **options: Any) -> list[Rejected]:
-    return [item for item in read(path, Options(**options)) if isinstance(item, Rejected)]
+    return [item for item in read(path, MirageOptions(**options)) if isinstance(item, Rejected)]
 
 
 def test_the_real_file_has_the_documented_counts(shared_data):
     path = shared_data / "mirage" / "human_eval_subset.json"
-    found = list(read(path, Options()))
+    found = list(read(path, MirageOptions()))
     pairs = [item.pair for item in found if isinstance(item, Row)]
     assert len(pairs) == len(found) == len({pair.id for pair in pairs}) == 5378
     assert len({pair.group for pair in pairs}) == 10

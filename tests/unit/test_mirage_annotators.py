@@ -8,7 +8,13 @@ import pytest
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Label, Pair, Passage, problems_of
 from proofreel.data_prep.importers.base import Row
-from proofreel.data_prep.importers.mirage_judgments import COPY_MIN_CLAIMS, MODES, Options, merge_annotators, read
+from proofreel.data_prep.importers.mirage_judgments import (
+    COPY_MIN_CLAIMS,
+    MODES,
+    MirageJudgmentsOptions,
+    merge_annotators,
+    read,
+)
 
 YES: Label = "supported"
 NO: Label = "not_enough"
@@ -35,7 +41,7 @@ def judgments(*labels: Label | None, claim: str = "c") -> list[Row]:
 
 def real_rows(folder: Path, pattern: str = "metric_*.json") -> list[Row]:
     files = sorted((folder / "mirage" / "metric_preference").glob(pattern))
-    return [row for path in files for row in read(path, Options()) if isinstance(row, Row)]
+    return [row for path in files for row in read(path, MirageJudgmentsOptions()) if isinstance(row, Row)]
 
 
 def test_all_real_judgments_are_accounted_for_in_every_mode(shared_data):

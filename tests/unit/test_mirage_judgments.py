@@ -9,7 +9,7 @@ import pytest
 
 from proofreel.core.pairs import Passage, problems_of
 from proofreel.data_prep.importers.base import Rejected, Row
-from proofreel.data_prep.importers.mirage_judgments import Options, read
+from proofreel.data_prep.importers.mirage_judgments import MirageJudgmentsOptions, read
 
 SYSTEMS = {"qwen3_llm": 259, "qwen_72b_cag": 316, "qwen_72b_rag": 389}
 REFERENCE_CLAIMS = 316
@@ -44,11 +44,11 @@ def write_both(folder: Path, prediction: Any, ref: Any, annotator: int = 1) -> t
 
 
 def rows_of(path: Path, **options: Any) -> list[Row]:
-    return [found for found in read(path, Options(**options)) if isinstance(found, Row)]
+    return [found for found in read(path, MirageJudgmentsOptions(**options)) if isinstance(found, Row)]
 
 
 def rejected_of(path: Path, **options: Any) -> list[Rejected]:
-    return [found for found in read(path, Options(**options)) if isinstance(found, Rejected)]
+    return [found for found in read(path, MirageJudgmentsOptions(**options)) if isinstance(found, Rejected)]
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
@@ -56,7 +56,7 @@ def rejected_of(path: Path, **options: Any) -> list[Rejected]:
 def test_the_real_files_have_the_documented_counts(shared_data, system, annotator):
     folder = shared_data / "mirage" / "metric_preference"
     for kind, count in (("prediction", SYSTEMS[system]), ("reference", REFERENCE_CLAIMS)):
-        found = list(read(folder / f"metric_{kind}_{system}_annotator_{annotator}_DONE.json", Options()))
+        found = list(read(folder / f"metric_{kind}_{system}_annotator_{annotator}_DONE.json", MirageJudgmentsOptions()))
         pairs = [row.pair for row in found if isinstance(row, Row)]
         assert len(pairs) == len(found) == len({pair.id for pair in pairs}) == count
         assert len({pair.group for pair in pairs}) == 10

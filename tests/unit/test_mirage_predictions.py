@@ -9,7 +9,7 @@ import pytest
 
 from proofreel.core.pairs import VideoSegment, problems_of
 from proofreel.data_prep.importers.base import Rejected, Row
-from proofreel.data_prep.importers.mirage_predictions import Options, read
+from proofreel.data_prep.importers.mirage_predictions import MiragePredictionsOptions, read
 
 COUNTS = {"qwen3_llm_only": 259, "qwen_72b_cag": 316, "qwen_72b_rag": 389}
 
@@ -29,18 +29,18 @@ def write(path: Path, **topics: Any) -> Path:
 
 
 def rows_of(path: Path, **options: Any) -> list[Row]:
-    return [item for item in read(path, Options(**options)) if isinstance(item, Row)]
+    return [item for item in read(path, MiragePredictionsOptions(**options)) if isinstance(item, Row)]
 
 
 def rejected_of(path: Path, **options: Any) -> list[Rejected]:
-    return [item for item in read(path, Options(**options)) if isinstance(item, Rejected)]
+    return [item for item in read(path, MiragePredictionsOptions(**options)) if isinstance(item, Rejected)]
 
 
 @pytest.mark.parametrize("system", sorted(COUNTS))
 def test_the_real_files_have_the_documented_counts(shared_data, system):
     folder = shared_data / "mirage"
     path = folder / "model_preds" / f"{system}_relevant_citations.json"
-    found = list(read(path, Options()))
+    found = list(read(path, MiragePredictionsOptions()))
     pairs = [item.pair for item in found if isinstance(item, Row)]
     assert len(pairs) == len(found) == len({pair.id for pair in pairs}) == COUNTS[system]
     assert len({pair.group for pair in pairs}) == 10

@@ -10,7 +10,7 @@ from proofreel.core.errors import ConfigError
 from proofreel.data_prep.importers import mirage
 from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.mirage_grounding import video_name
-from proofreel.data_prep.importers.mirage_raw import Options, read
+from proofreel.data_prep.importers.mirage_raw import MirageRawOptions, read
 
 F, T = False, True
 
@@ -37,11 +37,11 @@ def write(path: Path, **topics: Any) -> Path:
 
 
 def rows_of(path: Path, **options: Any) -> list[Row]:
-    return [item for item in read(path, Options(**options)) if isinstance(item, Row)]
+    return [item for item in read(path, MirageRawOptions(**options)) if isinstance(item, Row)]
 
 
 def rejected_of(path: Path, **options: Any) -> list[Rejected]:
-    return [item for item in read(path, Options(**options)) if isinstance(item, Rejected)]
+    return [item for item in read(path, MirageRawOptions(**options)) if isinstance(item, Rejected)]
 
 
 @pytest.mark.parametrize("repeated", [True, False])
@@ -66,7 +66,7 @@ def test_the_raw_form_of_the_real_2025_topics_gives_the_pairs_of_the_normalised_
     path = shared_data / "mirage" / "human_eval_subset.json"
     real = {name: value for name, value in json.loads(path.read_text()).items() if "2025" in value["query_id"]}
     raw = write(tmp_path / "raw.json", **{name: raw_form(value) for name, value in real.items()})
-    normalised = [row.pair for row in mirage.read(path, mirage.Options()) if isinstance(row, Row)]
+    normalised = [row.pair for row in mirage.read(path, mirage.MirageOptions()) if isinstance(row, Row)]
 
     def essence(pairs: list[Any]) -> dict[str, Any]:
         return {p.id: (p.claim, p.evidence, p.label, p.context, p.group, p.modality, p.meta["channels"]) for p in pairs}

@@ -9,7 +9,7 @@ import pytest
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, Transcript, VideoSegment, problems_of
 from proofreel.data_prep.importers.base import Rejected, Row
-from proofreel.data_prep.importers.murgat import Options, read
+from proofreel.data_prep.importers.murgat import MurgatOptions, read
 
 SCORED = {
     "video": "dev_Physics_1",
@@ -42,12 +42,12 @@ SCORED = {
 }
 
 
-def read_items(tmp_path: Path, *items: object, options: Options | None = None) -> list[Row | Rejected]:
+def read_items(tmp_path: Path, *items: object, options: MurgatOptions | None = None) -> list[Row | Rejected]:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(item) for item in items), encoding="utf-8")
     (tmp_path / "said").mkdir(exist_ok=True)
     (tmp_path / "said/dev_Physics_1.srt").write_text("1\n00:00:01,000 --> 00:00:03,000\nForces are positive.\n")
-    return list(read(path, options or Options(transcripts="said")))
+    return list(read(path, options or MurgatOptions(transcripts="said")))
 
 
 def pairs_of(found: list[Row | Rejected]) -> list[Pair]:
@@ -61,7 +61,7 @@ def rejected_of(found: list[Row | Rejected]) -> list[Rejected]:
 def test_the_real_judged_facts_are_imported_whole(shared_data):
     path = shared_data / "video-clips/responses.json"
     items = json.loads(path.read_text(encoding="utf-8"))
-    found = list(read(path, Options(transcripts="transcripts.json")))
+    found = list(read(path, MurgatOptions(transcripts="transcripts.json")))
     pairs = pairs_of(found)
     assert len(items) == 4
     assert [p.claim for p in pairs] == [fact for item in items for fact, _, _ in item["facts"]]
@@ -78,14 +78,16 @@ def test_the_real_judged_facts_are_imported_whole(shared_data):
 
 
 def test_every_real_sentence_without_citation_is_listed_and_stops_nothing(shared_data):
-    found = rejected_of(list(read(shared_data / "video-clips/responses.json", Options(transcripts="transcripts.json"))))
+    found = rejected_of(
+        list(read(shared_data / "video-clips/responses.json", MurgatOptions(transcripts="transcripts.json")))
+    )
     assert len(found) == 5
     assert {(r.kind, r.blocking) for r in found} == {("sentence without citations", False)}
     assert "The scene takes place in a kitchen." in found[-2].reason  # the last but one of the pancake response
 
 
 def test_without_transcripts_only_the_facts_that_cite_sound_are_lost(shared_data):
-    found = list(read(shared_data / "video-clips/responses.json", Options()))
+    found = list(read(shared_data / "video-clips/responses.json", MurgatOptions()))
     assert len(pairs_of(found)) == 12
     (lost,) = [r for r in rejected_of(found) if r.blocking]
     assert (lost.line, lost.pairs, lost.kind) == (83, 1, "audio is cited without transcripts")
@@ -117,7 +119,7 @@ def test_scored_facts_carry_their_combined_citations_and_no_label(tmp_path):
 
 
 def test_recall_becomes_a_label_on_request_and_says_that_a_model_judged(tmp_path):
-    pairs = pairs_of(read_items(tmp_path, SCORED, options=Options(transcripts="said", labels="recall")))
+    pairs = pairs_of(read_items(tmp_path, SCORED, options=MurgatOptions(transcripts="said", labels="recall")))
     assert [(p.label, p.origin) for p in pairs] == [
         ("supported", "model_judged"),
         ("not_enough", "model_judged"),
@@ -248,7 +250,7 @@ def test_a_truncated_file_gives_what_stands_before_the_damage(tmp_path):
     path.write_text(
         "\ufeff[" + json.dumps({**SCORED, "video": "v"}) + ",\n" + json.dumps(SCORED)[:300], encoding="utf-8"
     )
-    found = list(read(path, Options()))
+    found = list(read(path, MurgatOptions()))
     assert len(pairs_of(found)) == 2
     assert found[-1].line == 2
     assert isinstance(found[-1], Rejected)
@@ -265,9 +267,9 @@ def test_a_truncated_file_gives_what_stands_before_the_damage(tmp_path):
 )
 def test_options_that_make_no_sense_are_refused(values, words):
     with pytest.raises(ConfigError, match=words):
-        Options(**values)
+        MurgatOptions(**values)
 
 
 def test_transcripts_that_do_not_exist_are_refused_at_once(tmp_path):
     with pytest.raises(ConfigError, match=r"transcripts: .*no such transcripts"):
-        read_items(tmp_path, SCORED, options=Options(transcripts="nowhere"))
+        read_items(tmp_path, SCORED, options=MurgatOptions(transcripts="nowhere"))

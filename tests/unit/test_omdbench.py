@@ -10,7 +10,14 @@ import pytest
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment, problems_of
 from proofreel.data_prep.importers.base import Rejected, Row
-from proofreel.data_prep.importers.omdbench import CHANNELS, CONDITIONS, Options, Question, read, supported_option
+from proofreel.data_prep.importers.omdbench import (
+    CHANNELS,
+    CONDITIONS,
+    OMDBenchOptions,
+    Question,
+    read,
+    supported_option,
+)
 
 FILM = {
     "question": "The animal shown appears in which film?",
@@ -27,10 +34,10 @@ def anchor(name: str, **changes: Any) -> dict[str, Any]:
 ANCHORS = [anchor(name) for name in ("dog", "cat", "bell", "rain", "piano")]
 
 
-def read_anchors(tmp_path: Path, *anchors: Any, options: Options | None = None) -> list[Row | Rejected]:
+def read_anchors(tmp_path: Path, *anchors: Any, options: OMDBenchOptions | None = None) -> list[Row | Rejected]:
     path = tmp_path / "anchors.jsonl"
     path.write_text("\n".join(json.dumps(a) for a in anchors), encoding="utf-8")
-    return list(read(path, options or Options()))
+    return list(read(path, options or OMDBenchOptions()))
 
 
 def pairs_of(found: list[Row | Rejected]) -> list[Pair]:
@@ -99,7 +106,9 @@ def test_draws_depend_on_seed_anchor_and_channel_alone(tmp_path):
     one = {p.id: p.evidence for p in pairs_of(read_anchors(tmp_path, *ANCHORS))}
     other = {p.id: p.evidence for p in pairs_of(read_anchors(tmp_path, *ANCHORS[::-1]))}
     assert one == other
-    assert one != {p.id: p.evidence for p in pairs_of(read_anchors(tmp_path, *ANCHORS, options=Options(seed=1)))}
+    assert one != {
+        p.id: p.evidence for p in pairs_of(read_anchors(tmp_path, *ANCHORS, options=OMDBenchOptions(seed=1)))
+    }
     by_condition = {
         (p.group, p.meta["condition"]): p.meta["depicted"] for p in pairs_of(read_anchors(tmp_path, *ANCHORS))
     }
@@ -111,7 +120,7 @@ def test_draws_depend_on_seed_anchor_and_channel_alone(tmp_path):
 def test_draws_are_uniform_over_the_other_anchors_and_independent_between_channels(tmp_path):
     drawn = Counter()
     for seed in range(400):
-        found = pairs_of(read_anchors(tmp_path, *ANCHORS, options=Options(seed=seed)))
+        found = pairs_of(read_anchors(tmp_path, *ANCHORS, options=OMDBenchOptions(seed=seed)))
         (depicted,) = {json.dumps(p.meta["depicted"]) for p in found if p.id == "dog/real/C111/q0.0"}
         shown = json.loads(depicted)
         drawn[shown["video"], shown["audio"]] += 1
@@ -131,7 +140,7 @@ def test_real_and_synthetic_media_never_mix_and_share_a_group(tmp_path):
 def test_a_channel_that_is_the_same_for_two_anchors_is_no_replacement(tmp_path):
     twins = [anchor("dog"), anchor("puppy", video="dog.mp4"), anchor("cat")]
     for seed in range(20):
-        for pair in pairs_of(read_anchors(tmp_path, *twins, options=Options(seed=seed))):
+        for pair in pairs_of(read_anchors(tmp_path, *twins, options=OMDBenchOptions(seed=seed))):
             if pair.group == "dog" and "video" in pair.meta["corrupted"]:
                 assert pair.evidence[0] == VideoSegment("cat.mp4")
 
@@ -169,14 +178,14 @@ def test_the_origin_and_the_split_say_what_the_row_is(tmp_path):
     assert {p.origin for p in pairs if p.meta["condition"] == "C000"} == {"annotated"}
     assert {p.origin for p in pairs if p.meta["condition"] == "C101"} == {"replaced_video_text"}
     assert ({p.split for p in pairs}, {p.modality for p in pairs}) == ({"test"}, {"mixed"})
-    assert {p.split for p in pairs_of(read_anchors(tmp_path, *ANCHORS, options=Options(split="")))} == {None}
+    assert {p.split for p in pairs_of(read_anchors(tmp_path, *ANCHORS, options=OMDBenchOptions(split="")))} == {None}
 
 
 def test_an_audio_file_is_heard_through_its_transcript(tmp_path):
     (tmp_path / "said").mkdir()
     (tmp_path / "said/woof.srt").write_text("00:01 --> 00:02\nWoof\n\n00:03 --> 00:04\nagain\n")
     dog, cat = anchor("dog", audio=None, audio_file="woof.wav"), anchor("cat", audio=None, audio_file="meow.wav")
-    found = read_anchors(tmp_path, dog, cat, *ANCHORS[2:], options=Options(transcripts="said"))
+    found = read_anchors(tmp_path, dog, cat, *ANCHORS[2:], options=OMDBenchOptions(transcripts="said"))
     assert next(p for p in pairs_of(found) if p.id.startswith("dog/real/C000")).evidence[1] == Transcript("Woof again")
     (lost,) = [item for item in found if isinstance(item, Rejected)]
     assert (lost.id, lost.kind, lost.line) == ("cat", "transcript is missing or empty", 2)
@@ -244,11 +253,11 @@ def test_an_answer_may_be_a_letter_or_the_words(tmp_path, answer):
 
 def test_options_and_truncated_files_that_make_no_sense_are_named(tmp_path):
     with pytest.raises(ConfigError, match="split: unknown split"):
-        Options(split="dev")
+        OMDBenchOptions(split="dev")
     with pytest.raises(ConfigError, match="no such transcripts"):
-        read_anchors(tmp_path, *ANCHORS, options=Options(transcripts="nowhere"))
+        read_anchors(tmp_path, *ANCHORS, options=OMDBenchOptions(transcripts="nowhere"))
     path = tmp_path / "a.json"
     path.write_text("\ufeff[" + ",\n".join(json.dumps(a) for a in ANCHORS)[:-40], encoding="utf-8")
-    found = list(read(path, Options()))
+    found = list(read(path, OMDBenchOptions()))
     assert [(i.line, i.kind) for i in found if isinstance(i, Rejected)] == [(5, "not valid JSON")]
     assert len(pairs_of(found)) == 4 * 8 * 4

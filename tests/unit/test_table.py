@@ -10,27 +10,27 @@ import pytest
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment, problems_of
 from proofreel.data_prep.importers.base import Rejected, Row
-from proofreel.data_prep.importers.table import Options, read
+from proofreel.data_prep.importers.table import TableOptions, read
 
 ROW = {"claim": "A dog barks.", "label": "supported", "video": "dog.mp4"}
-VIDEO = Options(video="video")
+VIDEO = TableOptions(video="video")
 
 
-def read_all(tmp_path: Path, *rows: object, options: Options = VIDEO) -> list[Row | Rejected]:
+def read_all(tmp_path: Path, *rows: object, options: TableOptions = VIDEO) -> list[Row | Rejected]:
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     return list(read(path, options))
 
 
 def pair_of(tmp_path: Path, row: dict, **options) -> Pair:
-    (found,) = read_all(tmp_path, row, options=Options(**{"video": "video", **options}))
+    (found,) = read_all(tmp_path, row, options=TableOptions(**{"video": "video", **options}))
     assert isinstance(found, Row), found
     assert not problems_of(found.pair)
     return found.pair
 
 
 def reason_of(tmp_path: Path, row: object, **options) -> str:
-    (found,) = read_all(tmp_path, row, options=Options(**{"video": "video", **options}))
+    (found,) = read_all(tmp_path, row, options=TableOptions(**{"video": "video", **options}))
     assert isinstance(found, Rejected), found
     assert found.line == 1
     return found.reason
@@ -150,7 +150,7 @@ def test_a_missing_column_is_one_rejection_naming_the_nearest(tmp_path, suffix):
         path.write_text("claim,label,video\n" + "A.,supported,a.mp4\n" * 9, encoding="utf-8")
     else:
         path.write_text("\n".join([json.dumps(ROW)] * 9), encoding="utf-8")
-    (found,) = read(path, Options(claim="clam", video="video"))
+    (found,) = read(path, TableOptions(claim="clam", video="video"))
     assert isinstance(found, Rejected)
     assert "'clam' (did you mean 'claim'?)" in found.reason
 
@@ -167,7 +167,7 @@ def test_ids_come_from_the_content_and_not_from_the_place(tmp_path):
 
 def test_an_empty_csv_cell_is_null(tmp_path):
     (tmp_path / "a.csv").write_text('claim,label,video,start\n"A, b.",1,a.mp4,\nC.,,a.mp4,0:04\n', encoding="utf-8")
-    options = Options(video="video", start="start", labels=("1=supported", "null=none"))
+    options = TableOptions(video="video", start="start", labels=("1=supported", "null=none"))
     first, second = (row.pair for row in read(tmp_path / "a.csv", options) if isinstance(row, Row))
     assert (first.claim, first.label, first.evidence) == ("A, b.", "supported", (VideoSegment("a.mp4"),))
     assert (second.label, second.evidence) == (None, (VideoSegment("a.mp4", 4.0),))
@@ -176,7 +176,7 @@ def test_an_empty_csv_cell_is_null(tmp_path):
 def test_parquet_rows_count_from_one(tmp_path):
     rows = [{**ROW, "claim": f"{n}.", "start": [n, None][n % 2]} for n in range(5)] + [{**ROW, "start": float("nan")}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet", row_group_size=2)
-    found = list(read(tmp_path / "a.parquet", Options(video="video", start="start")))
+    found = list(read(tmp_path / "a.parquet", TableOptions(video="video", start="start")))
     assert [item.line for item in found] == [1, 2, 3, 4, 5, 6]
     assert [type(item) for item in found] == [Row] * 5 + [Rejected]
 
@@ -189,27 +189,27 @@ def test_a_data_set_saved_by_datasets_gives_its_rows_and_splits(tmp_path):
         datasets.Dataset.from_list([{**ROW, "claim": f"{n}."} for n in range(9)]).shuffle(seed=1).select(range(3))
     )
     datasets.DatasetDict({**parts, "validation": shuffled}).save_to_disk(tmp_path / "saved")
-    found = list(read(tmp_path / "saved", Options(video="video", split="_split")))
+    found = list(read(tmp_path / "saved", TableOptions(video="video", split="_split")))
     assert [row.pair.split for row in found if isinstance(row, Row)] == ["train"] * 2 + ["test"] * 2 + [
         "validation"
     ] * 3
     assert [row.pair.claim for row in found[4:] if isinstance(row, Row)] == shuffled["claim"][:]
-    (missing,) = read(tmp_path / "saved" / "train", Options(video="video", split="_split"))
+    (missing,) = read(tmp_path / "saved" / "train", TableOptions(video="video", split="_split"))
     assert isinstance(missing, Rejected)
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        Options(),
-        Options(claim="", video="v"),
-        Options(passage="p", start="s"),
-        Options(video="v", labels=("1",)),
-        Options(video="v", labels=("1=yes",)),
-        Options(video="v", labels=("1=supported", "1=refuted")),
-        Options(video="v", constants=("colour=red",)),
-        Options(video="v", constants=("label=yes",)),
-        Options(video="v", role="r", constants=("role=x",)),
+        TableOptions(),
+        TableOptions(claim="", video="v"),
+        TableOptions(passage="p", start="s"),
+        TableOptions(video="v", labels=("1",)),
+        TableOptions(video="v", labels=("1=yes",)),
+        TableOptions(video="v", labels=("1=supported", "1=refuted")),
+        TableOptions(video="v", constants=("colour=red",)),
+        TableOptions(video="v", constants=("label=yes",)),
+        TableOptions(video="v", role="r", constants=("role=x",)),
     ],
 )
 def test_options_that_contradict_themselves_are_refused(tmp_path, options):
@@ -219,7 +219,7 @@ def test_options_that_contradict_themselves_are_refused(tmp_path, options):
 
 def test_a_constant_label_needs_no_column(tmp_path):
     (found,) = read_all(
-        tmp_path, {"claim": "A.", "video": "v"}, options=Options(video="video", constants=("label=refuted",))
+        tmp_path, {"claim": "A.", "video": "v"}, options=TableOptions(video="video", constants=("label=refuted",))
     )
     assert isinstance(found, Row)
     assert found.pair.label == "refuted"
@@ -227,7 +227,7 @@ def test_a_constant_label_needs_no_column(tmp_path):
 
 def test_the_real_clip_annotations_are_read_by_a_mapping(shared_data):
     path = shared_data / "video-clips" / "annotations.json"
-    options = Options(
+    options = TableOptions(
         "caption", "", "video", "start_s", "end_s", role="conceptual.Action", constants=("label=supported",)
     )
     rows = [row for row in read(path, options) if isinstance(row, Row)]

@@ -9,7 +9,7 @@ import pytest
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import VideoSegment, problems_of
 from proofreel.data_prep.importers.base import Rejected, Row
-from proofreel.data_prep.importers.videommmu import FOLDERS, TRACKS, Options, read
+from proofreel.data_prep.importers.videommmu import FOLDERS, TRACKS, VideoMMMUOptions, read
 
 QUESTION = {
     "id": "dev_Art_Theory_3",
@@ -21,7 +21,7 @@ QUESTION = {
 OPEN = {**QUESTION, "options": [], "answer": "12.97", "question_type": "open"}
 
 
-def read_all(tmp_path: Path, content: object, options: Options | None = None, **more) -> list[Row | Rejected]:
+def read_all(tmp_path: Path, content: object, options: VideoMMMUOptions | None = None, **more) -> list[Row | Rejected]:
     path = tmp_path / "a.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content, indent=1), encoding="utf-8")
     return list(read(path, options, **more))
@@ -90,7 +90,7 @@ def test_a_damaged_question_is_one_rejection_and_hides_no_other(tmp_path, change
 
 def test_the_folders_are_a_choice(tmp_path):
     def path(folders):
-        (row,) = rows_of(read_all(tmp_path, {"Adaptation": {"0": OPEN}}, Options(folders, ".webm")))
+        (row,) = rows_of(read_all(tmp_path, {"Adaptation": {"0": OPEN}}, VideoMMMUOptions(folders, ".webm")))
         return row.pair.evidence[0].path  # type: ignore[union-attr]
 
     assert path("subject") == "Art_Theory/dev_Art_Theory_3.webm"

@@ -8,13 +8,13 @@ import pytest
 
 from proofreel.core.pairs import VideoSegment, problems_of
 from proofreel.data_prep.importers.base import Rejected, Row
-from proofreel.data_prep.importers.youcook2 import Options, read
+from proofreel.data_prep.importers.youcook2 import YouCook2Options, read
 
 SEGMENT = {"segment": [90, 102], "id": 0, "sentence": "spread  margarine on bread "}
 VIDEO = {"duration": 241.62, "subset": "training", "recipe_type": "113", "annotations": [SEGMENT], "video_url": "x"}
 
 
-def read_all(tmp_path: Path, videos: object, options: Options | None = None) -> list[Row | Rejected]:
+def read_all(tmp_path: Path, videos: object, options: YouCook2Options | None = None) -> list[Row | Rejected]:
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"database": videos}, indent=1), encoding="utf-8")
     return list(read(path, options))
@@ -33,7 +33,7 @@ def test_a_segment_becomes_a_supported_claim(tmp_path):
 
 def test_subsets_fix_the_split_only_when_asked(tmp_path):
     videos = {"a": VIDEO, "b": {**VIDEO, "subset": "validation"}}
-    found = read_all(tmp_path, videos, Options(use_subsets=True, extension=".webm"))
+    found = read_all(tmp_path, videos, YouCook2Options(use_subsets=True, extension=".webm"))
     assert [row.pair.split for row in found if isinstance(row, Row)] == ["train", "test"]
     assert next(row.pair.evidence[0] for row in found if isinstance(row, Row)) == VideoSegment("a.webm", 90, 102)
 
@@ -91,7 +91,7 @@ def test_truncated_and_foreign_files_are_reported(tmp_path):
 
 def test_the_real_segments_are_read(shared_data):
     path = shared_data / "youcook2" / "youcookii_annotations_trainval.40videos.json"
-    found = list(read(path, Options(use_subsets=True)))
+    found = list(read(path, YouCook2Options(use_subsets=True)))
     rows = [item for item in found if isinstance(item, Row)]
     assert len(found) == len(rows) == len({r.pair.id for r in rows}) == 296
     assert Counter(s for _, s in {(r.pair.group, r.pair.split) for r in rows}) == {"train": 25, "test": 15}
