@@ -25,7 +25,7 @@ COMMANDS = {
     "cascade": ("proofreel.eval.cascade", "fit and report a cascade: a cheap verifier first, a large one where unsure"),
     "report": ("proofreel.eval.report", "metrics and a report page"),
     "export": ("proofreel.eval.export", "publish a verifier directory"),
-    "selftest": ("proofreel.selftest", "recompute the golden margins of a verifier directory"),
+    "selftest": ("proofreel.selftest", "recompute the selftest margins of a verifier directory"),
     "ask": ("proofreel.ask", "ask a verifier claims about a clip"),
     "score": ("proofreel.score", "score a file of claims (several processes: accelerate launch -m proofreel.score)"),
     "serve": ("proofreel.serve", "answer over HTTP, with a page for people (extra: proofreel[serve])"),

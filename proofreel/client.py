@@ -61,7 +61,7 @@ class _Asking:
         }
 
     def wait_s(self, response: httpx.Response, attempt: int) -> float | None:
-        """Seconds until the next try; None if this answer stands. Spread out, so that clients do not return at once."""
+        """Seconds until the next try; None if this answer is final. Waits are random, to spread the clients out."""
         if response.status_code not in BUSY or attempt >= self.retries:
             return None
         header = response.headers.get("Retry-After", "")

@@ -1,4 +1,4 @@
-"""Check a verifier directory and recompute its golden margins.
+"""Check a verifier directory and recompute its selftest margins.
 
 proofreel selftest checkpoints/kitchen-verifier
 proofreel selftest DIR --device cuda --dtype bfloat16
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0 if the directory is sound and every golden margin comes out within the dtype's tolerance."""
+    """Exit status 0 if the directory is sound and every selftest margin comes out within the dtype's tolerance."""
     parser = argparse.ArgumentParser(
         prog="proofreel selftest", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     within = result.max_difference <= result.allowed
     print(
-        f"{'ok' if result.passed else 'FAILED'}: {result.n} golden margins, the furthest out differs by "
+        f"{'ok' if result.passed else 'FAILED'}: {result.n} selftest margins, the largest difference is "
         f"{result.max_difference:g}, allowed {result.allowed:g}{'' if within else ': not the function it was'}"
     )
     print("\n".join(["fingerprint " + verifier.fingerprint, *(f"problem     {text}" for text in result.problems)]))

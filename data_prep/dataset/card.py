@@ -1,4 +1,4 @@
-"""The data set card: a README.md beside the shards that says what is in them, how it was made, and what to beware of.
+"""The data set card: a README.md beside the shards that says what is in them, how it was made, and its known problems.
 
 Everything comes from plain inputs: the manifest, counts taken row by row, and the claim-only probe's report. The same
 inputs give the same bytes. Front matter follows the hubs that show such cards; no host is named.
@@ -148,7 +148,7 @@ def _probe(probe: Mapping[str, Any] | None) -> list[str]:
         "",
         f"A claim-only probe (TF-IDF and logistic regression, {probe['folds']} folds of whole groups) on "
         f"{probe['overall']['rows']:,} of {probe['rows']:,} labelled rows. 0.5 is chance; above {WARN_ABOVE} the "
-        "negatives betray themselves; far below 0.5 is no leak but the mark of sentences that recur with both labels. "
+        "negatives can be recognised by their words; far below 0.5 is no leak: sentences recur with both labels. "
         "Each origin of negatives is probed on its own, against supported rows.",
         "",
     ]

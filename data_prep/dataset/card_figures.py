@@ -138,5 +138,5 @@ def _save(draw: Callable[[Axes], None], path: Path) -> None:
         draw(figure.add_subplot())
         stored = io.BytesIO()
         figure.savefig(stored, format="png")
-    with PILImage.open(stored) as image:  # 64 colours serve: a third of the bytes
+    with PILImage.open(stored) as image:  # 64 colours are enough and take a third of the bytes
         image.convert("RGB").quantize(64).save(path, optimize=True)

@@ -21,7 +21,7 @@ _SHOWN_CHARS = 90
 
 
 class Stratum(NamedTuple):
-    """What rows are counted by."""
+    """The columns by which rows are counted."""
 
     split: str | None
     label: str | None

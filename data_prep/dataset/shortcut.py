@@ -58,7 +58,7 @@ class TellingWord:
 
 @dataclass(frozen=True)
 class ShortcutReport:
-    """What the probe found.
+    """The probe's result.
 
     Attributes:
         overall: out-of-fold AUC over all probed rows.
@@ -110,7 +110,7 @@ def claim_only_probe(
     At most `max_rows` rows are used, drawn by seed with the share of supported rows kept. Features are word 1-2-grams
     and character 3-4-grams inside words that occur in at least two rows; they are weighted once on all probed rows
     (no label takes part), the classifier is fitted per fold. Folds hold whole groups, so a video's own wording does
-    not count; a sentence that returns in other groups does count: that is the shortcut looked for.
+    not count; a sentence that recurs in other groups does count: it is the shortcut that the probe measures.
 
     Raises:
         RowError: columns of different lengths.
@@ -140,7 +140,7 @@ def claim_only_probe(
 
 
 def shortcut_table(report: ShortcutReport) -> str:
-    """The report as text for a terminal: AUCs, warnings, and the words that say why."""
+    """The report as text for a terminal: AUCs, warnings, and the words with the largest weights."""
     used = report.overall.rows
     head = f"claim-only probe: {used} of {report.rows} labelled rows, {report.folds} folds of whole groups"
     lines = [head, f"{'':<32}{'AUC':>7}{'rows':>9}{'supported':>11}"]

@@ -151,7 +151,7 @@ def _starts(prompt: Prompt) -> dict[str, re.Pattern[str]]:
 
 
 def _label(answer: str, prompt: Prompt) -> Label | None:
-    """By the words of the answer; `no` tells refuted and not enough apart no more."""
+    """The label that the answer's word names; `no` is read as refuted, though it may have stood for not_enough."""
     word = answer.removeprefix(prompt.response_prefix).strip()
     return {prompt.supported_word: "supported", prompt.refuted_word: "refuted"}.get(word)  # type: ignore[return-value]
 

@@ -63,7 +63,7 @@ class ClaimFile:
 
     Attributes:
         pairs: in the order of the file; ids differ.
-        rejected: what is no claim about evidence, or says it twice.
+        rejected: items that are no claim about evidence, or repeat an id.
         format: as it was read.
         unused: columns of plain rows that mean nothing here.
     """
@@ -92,7 +92,7 @@ def read_claims(
         prompts: of chat rows; the usual one is tried after them.
 
     Raises:
-        RowError: no such file, or one whose format cannot be told. ConfigError: options that cannot be used.
+        RowError: no such file, or one whose format is not recognised. ConfigError: options that cannot be used.
     """
     path = Path(path)
     if not path.exists():
@@ -132,7 +132,7 @@ def _options(importer: Importer, given: dict[str, Any]) -> Any:
 
 
 def format_of(path: Path) -> str:
-    """The format of a file; `RowError` where nothing in it tells."""
+    """The format of a file; `RowError` where no record shows it."""
     if path.is_dir() or path.suffix in (".csv", ".parquet", ".arrow"):
         names = {name for t in tables(path) if not isinstance(t, Rejected) for name in missing_columns(t, ["\0"])[1]}
         return "pairs" if path.suffix == ".parquet" and {"id", "claim", "evidence"} <= names else "rows"
@@ -148,7 +148,7 @@ def format_of(path: Path) -> str:
             return format
     if not start:
         return "rows"
-    raise RowError(f"{path}: its format cannot be told, got {start[:60]!r}; name it: one of {claim_formats()}")
+    raise RowError(f"{path}: its format is not recognised, got {start[:60]!r}; name it: one of {claim_formats()}")
 
 
 def _format_of_record(value: Any, is_member: bool) -> str | None:
@@ -163,7 +163,7 @@ def _format_of_record(value: Any, is_member: bool) -> str | None:
 
 
 def _columns(path: Path) -> tuple[Any, tuple[str, ...]]:
-    """Which columns of a table mean what, and those that mean nothing."""
+    """The field of each known column of a table, and the unknown columns."""
     known: set[str] = set()
     for each in tables(path):
         if not isinstance(each, Rejected):
@@ -210,7 +210,7 @@ def _chats(path: Path, prompts: Sequence[Prompt]) -> Iterator[Row | Rejected]:
 
 
 def _checked(items: Iterator[Row | Rejected]) -> tuple[list[Pair], list[Rejected]]:
-    """Pairs that can be asked, and the rest with reasons."""
+    """Pairs that can be scored, and the other items with reasons."""
     pairs: dict[str, Pair] = {}
     rejected: list[Rejected] = []
     for item in items:

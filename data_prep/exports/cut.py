@@ -162,7 +162,7 @@ def _encode(file: str, index: PacketIndex, first: int, last: int, span_s: tuple[
             if stream is None:
                 stream = _stream(out, pixels.shape, source)
             elif pixels.shape != (stream.height, stream.width, 3):
-                raise MediaError(f"{file}: frame size changes on the way, got {pixels.shape}; re-encode it to one size")
+                raise MediaError(f"{file}: frame size changes, got {pixels.shape}; re-encode it to one size")
             picture: Any = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
             picture.pts, picture.time_base = stamp, source.time_base
             _mux(out, stream.encode(picture), ticks)

@@ -23,7 +23,7 @@ SHOWN_PROBLEMS = 20
 
 @dataclass
 class ExportReport:
-    """What an export did.
+    """Counts of an export.
 
     Attributes:
         rows: written.
@@ -50,7 +50,7 @@ def export_split(
     skip_unusable: bool = False,
     workers: int = 1,
 ) -> ExportReport:
-    """Write one split of a data set as JSON lines; the file is there whole or not at all.
+    """Write one split of a data set as JSON lines; the file is written completely or not at all.
 
     Media are named by absolute paths. The split is read twice, row by row: memory grows with the distinct segments
     alone. Rows keep their order, except that the first row of every combination of media leads: the `datasets` library
@@ -94,7 +94,7 @@ def export_split(
 
 @dataclass
 class _Survey:
-    """What a first reading of the split tells.
+    """What the first reading of the split collects.
 
     Attributes:
         format: that is to be written.
@@ -156,7 +156,7 @@ class _Survey:
         self.failed.update({segment: f"media cannot be cut ({reason})" for segment, reason in failed.items()})
 
     def problem(self, pair: Pair) -> str | None:
-        """Why a pair cannot be written, or None. What stands before a bracket holds no values, to count by."""
+        """Why a pair cannot be written, or None. Reasons are counted by their text before a bracket."""
         if pair.label is None:
             return "row has no label"
         for part in pair.evidence:

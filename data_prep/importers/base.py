@@ -1,4 +1,4 @@
-"""What every importer stands on: the `Importer` protocol, records with their lines, rows and rejections.
+"""What every importer uses: the `Importer` protocol, records with their lines, rows and rejections.
 
 A JSON list, JSON lines and CSV are all read as `Record`s; whatever is damaged becomes a `Rejected`, so that one bad
 line never hides the others.
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Rejected:
-    """Something of an annotation file that is kept out of the data.
+    """An item of an annotation file that is left out of the data set.
 
     Attributes:
         file, line: where it starts; for Parquet the row number.
@@ -289,7 +289,7 @@ def _not_utf8(file: str, line: int, error: UnicodeDecodeError) -> Rejected:
 
 
 def read_csv_records(path: Path, columns: set[str]) -> Iterator[Record | Rejected]:
-    """Every row of a CSV file as a dict of `columns` only: the other columns are not even looked at."""
+    """Every row of a CSV file as a dict of `columns` only: the other columns are not read."""
     data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
         text = data.decode("utf-8")

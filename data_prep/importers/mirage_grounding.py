@@ -2,7 +2,7 @@
 
 The files are a task platform's CSV export with JSON inside cells (alexmartin1722/mirage,
 data/wikivideo/human_judgments/grounding_judgments). A claim is supported when audio, video or ocr is ticked. Only the
-columns below are read: the ones that name annotators never enter the program.
+columns below are read: columns that name annotators are never read.
 """
 
 from __future__ import annotations

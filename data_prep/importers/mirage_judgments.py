@@ -201,7 +201,7 @@ def _item_of(row: Row) -> str:
 def _copies(files: dict[str, list[Row]]) -> dict[str, str]:
     """Files that hold the same judgments as another one, claim by claim, and that other one.
 
-    Annotators of the released files disagree on 4 to 36 % of claims: equal judgments of a hundred are no chance.
+    Annotators of the released files disagree on 4 to 36 % of claims: a hundred equal judgments are not a coincidence.
     """
     original_of: dict[str, str] = {}
     originals: dict[frozenset[tuple[str, str | None]], str] = {}

@@ -47,7 +47,7 @@ _ANSWER = re.compile(r"(?:^|\s)\**Answer\**\s*:")
 
 @dataclass(frozen=True)
 class Fact:
-    """A claim to be and what it cites. `edited`: written by people, who can repair it."""
+    """The text of a claim and what it cites. `edited`: written by people, who can repair it."""
 
     number: str
     claim: str
@@ -60,7 +60,7 @@ class Fact:
 
 
 def facts_of(item: dict[str, Any], recall: bool) -> Iterator[Fact | str]:
-    """The facts of a record, and as text what is not one."""
+    """The facts of a record; a message for each entry that is none."""
     generation = _reasoning(next((item[key] for key in _TEXT_KEYS if item.get(key)), ""))
     sentences = [parse_citations(sentence) for sentence in cited_sentences(generation)]
     if item.get("evaluations") is not None:

@@ -135,7 +135,7 @@ def _question(item: dict[str, Any], anchor: str) -> Question:
     raw = item["options"]
     options = plain_options(raw)
     for option in options:
-        statement(item["question"], option)  # raises where none can be made
+        statement(item["question"], option)  # raises where no statement can be made
     if len({same_text(option) for option in options}) < len(options):
         raise RowError(f"an option is given twice, got {options}; keep one")
     silent = [option for option in options if same_text(option) == same_text(ABSTENTION)]
@@ -321,7 +321,7 @@ def supported_option(question: Question, depicted: list[str]) -> str | None:
     """The option with strictly more channels for it than any other, or None to abstain (section 4.2).
 
     Args:
-        depicted: the anchor that each channel shows. One that the question's key does not name speaks for no option.
+        depicted: the anchor that each channel shows. An anchor that the question's key lacks supports no option.
     """
     votes = Counter(question.key[anchor] for anchor in depicted if anchor in question.key).most_common(2)
     if not votes or (len(votes) == 2 and votes[0][1] == votes[1][1]):

@@ -1,4 +1,4 @@
-"""Import pairs that are ready: the files of rows that this package writes, JSON lines or Parquet.
+"""Import stored pairs: the files of rows that this package writes, JSON lines or Parquet.
 
 Shards of a data set are such files too: dataset/shards.py reads them from here and writes them.
 """

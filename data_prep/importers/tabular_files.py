@@ -68,7 +68,7 @@ def tables(path: Path) -> Iterator[TabularFile | Rejected]:
 
 
 def missing_columns(table: TabularFile, wanted: Iterable[str]) -> tuple[list[str], set[str]]:
-    """The wanted columns that no row has, and the names seen on the way. A table without rows lacks nothing."""
+    """The wanted columns that no row has, and the names that occur. A table without rows lacks nothing."""
     missing, known = set(wanted), set()
     for known_here in table.names():
         known |= known_here

@@ -1,6 +1,6 @@
 """Read what is said in a video from SRT, WebVTT or JSON, and cut out what is said in a span.
 
-Files in the wild are irregular: cues numbered from 0 or not at all, hours left out, `0:00:5,000`, markup, captions that
+Published files are irregular: cues numbered from 0 or not at all, hours left out, `0:00:5,000`, markup, captions that
 roll (each cue repeats the line before). All of that is read. What cannot be read is an error with file and line.
 """
 

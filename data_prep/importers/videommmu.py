@@ -76,7 +76,7 @@ def read(
 
 
 def _records(path: Path) -> Iterator[tuple[str, Record | Rejected]]:
-    """Every question with its track. A damaged file is complained of once, however many tracks it holds."""
+    """Every question with its track. A damaged file is reported once, however many tracks it holds."""
     text = path.read_bytes()
     tracks = [track for track in TRACKS if re.search(rb'(?<!\\)"%s"\s*:' % track.encode(), text)]
     complaints: set[Rejected] = set()

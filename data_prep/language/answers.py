@@ -141,7 +141,9 @@ def word_logprobs(first_tokens: Iterable[tuple[str, float]], words: Sequence[str
         raise ConfigError(f"words: must differ in more than case and space, got {list(words)}; choose other words")
     first_tokens = list(first_tokens)
     if not first_tokens:
-        raise AnswerError("language model: no log-probabilities came back, got none; use an endpoint that gives them")
+        raise AnswerError(
+            "language model: no log-probabilities in the answer, got none; use an endpoint that gives them"
+        )
     by_word: dict[str, list[float]] = {word: [] for word in words}
     for token, logprob in first_tokens:
         if (key := normal_word(token)) in keys:

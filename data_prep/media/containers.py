@@ -36,7 +36,7 @@ _KINDS = (
 
 
 class FileStamp(NamedTuple):
-    """Bytes, times of the last change of content and of status (nanoseconds), inode: whatever a new content changes.
+    """Bytes, times of the last change of content and of status (nanoseconds), inode: what changes with the content.
 
     A copy that keeps the time of its original still has a new time of status.
     """
@@ -181,7 +181,7 @@ def regular_file(file: Path) -> os.stat_result:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise MediaError(f"{file}: no such file; check the path and the media root") from error
     except (OSError, ValueError) as error:  # ValueError: a zero byte in the name
-        raise MediaError(f"{file}: cannot be looked at, got {_reason(error)}; check the path") from error
+        raise MediaError(f"{file}: its status cannot be read, got {_reason(error)}; check the path") from error
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
         raise MediaError(f"{file}: not a regular file, got {kind}; give the media file itself")
@@ -220,13 +220,13 @@ def _first_frame(path: str, container: Any, stream: Any) -> Any:
             return frame
     except av.error.FFmpegError as error:
         reason = _reason(error)
-    raise MediaError(f"{path}: not even the first frame decodes, got {reason}; re-download or re-encode it")
+    raise MediaError(f"{path}: the first frame cannot be decoded, got {reason}; re-download or re-encode it")
 
 
 def _header_duration(container: Any, stream: Any) -> float | None:
     """Seconds the video stream is shown, or None where the header does not know exactly.
 
-    The container's own duration will not do: it covers the sound too, which may be longer.
+    The container's own duration cannot be used: it covers the sound too, which may be longer.
     """
     if container.format.name not in EXACT_CONTAINERS:
         return None

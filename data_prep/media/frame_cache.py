@@ -2,7 +2,7 @@
 
 An entry is named by a hash of everything its frames depend on, so it never goes stale: a file whose content changes,
 another sampling or another version of a decoder is another name. A damaged entry is dropped and decoded again. Any
-number of processes of one machine may share a directory (see `entry_store`):
+number of processes of one machine may share a directory (see `EntryStore`):
 
     <directory>/entries/ab/abcdef...    frames and times; read again bit for bit
     <directory>/hashes/12/12345...      content hash of a file, by its path, size, times of change and inode
@@ -174,7 +174,7 @@ class FileHashes:
             sha256 = _hash_now(file, stamp)
             if abs(time.time_ns() - stamp.ctime_ns) < _SETTLED_NS:
                 return sha256
-            with suppress(OSError):  # a cache that cannot be written to says so when frames are kept
+            with suppress(OSError):  # a cache that cannot be written to is reported when frames are stored
                 write_whole(self._directory, path, json.dumps({"stamp": stamp, "sha256": sha256}).encode())
         self._known[name] = stamp, sha256
         return sha256

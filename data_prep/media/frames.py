@@ -56,7 +56,7 @@ def read_with_decord(path: str, index: PacketIndex, wanted: Sequence[int], fit: 
         return None
     try:
         import decord
-    except (ImportError, OSError):  # there is no decord for this machine
+    except (ImportError, OSError):  # decord is not installed, or has no build for this machine
         return None
     decord.logging.set_level(decord.logging.QUIET)
     try:
@@ -91,11 +91,11 @@ def read_with_pyav(path: str, index: PacketIndex, wanted: Sequence[int], fit: Fi
     except MediaError:
         if index.timed_by_rank or index.jumps_exactly:
             raise
-        # the jump may have gone astray: what it missed is still found by decoding from the start
+        # the seek may have been inexact: decoding from the start still reaches the frames it missed
         frames = _read_runs(path, index, [list(wanted)], fit, seek=False)
     sizes = {size for size, _ in frames.values()}
     if len(sizes) > 1:
-        raise MediaError(f"{path}: frame size changes on the way, got {sorted(sizes)}; re-encode the video to one size")
+        raise MediaError(f"{path}: frame size changes, got {sorted(sizes)}; re-encode the video to one size")
     return np.stack([frames[i][1] for i in wanted])
 
 
@@ -168,7 +168,7 @@ _EPSILON_S = 1e-6  # finer than any container's clock, coarser than the rounding
 
 @dataclass(frozen=True)
 class FrameSampling:
-    """How many frames of a span are looked at, and how large. Part of what a verifier is: recorded in its directory.
+    """How many frames of a span are read, and at which size. A verifier's directory records it.
 
     Attributes:
         fps: frames asked for per second of the span.
@@ -214,7 +214,7 @@ class Frames:
 
 
 def frame_times(start_s: float, end_s: float, sampling: FrameSampling) -> np.ndarray:
-    """The times to look at: centres of F equal parts of the span; F is even, near `fps` per second, within bounds.
+    """The sampled times: centres of F equal parts of the span; F is even, near `fps` per second, within bounds.
 
     Raises:
         MediaError: the span is reversed, empty, negative or not finite.

@@ -2,8 +2,8 @@
 
 A child is a fresh interpreter (`python -c`, never a fork: decord's readers deadlock across forks) joined by one socket.
 Unlike `multiprocessing`, this works inside daemonic processes, which data-loader workers are. A child that is late is
-killed, one that died is told by its exit status; either way its item gets the reason, and the next item a new child. A
-child ends with the process that started it, even if that one is killed, and even while it hangs.
+killed; one that died is recognised by its exit status. In both cases its item gets the reason, and a new child takes
+the next item. A child ends with the process that started it, even if that one is killed, and even while it hangs.
 
 The function must be importable (at the top of a module, not in the script that runs), items and answers picklable.
 POSIX only.
@@ -42,7 +42,7 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What became of one item: its place in the input, and its value or the reason why there is none."""
+    """The outcome of one item: its place in the input, and its value or the reason why there is none."""
 
     index: int
     value: T | None
@@ -222,7 +222,7 @@ class _Child:
 
 
 def serve(pipe_fd: str, parent: str) -> None:
-    """The child's life: take the function, then answer questions until the parent closes the pipe or ends."""
+    """The child's loop: take the function, then answer questions until the parent closes the pipe or ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its children
     threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     pipe = Connection(int(pipe_fd))
@@ -250,7 +250,7 @@ def _pickled(answer: _Answer) -> bytes:
 
 
 def _end_with(parent: int) -> None:
-    """A child that hangs notices nothing on its pipe; nor would it if a fork of its parent still held the other end."""
+    """End the child when its parent ends: a child that hangs does not read its pipe, and a fork may keep that open."""
     while os.getppid() == parent:
         time.sleep(_WATCH_S)
     os._exit(1)

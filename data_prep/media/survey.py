@@ -151,7 +151,7 @@ def media_rows(files: Iterable[MediaFile]) -> dict[str, dict[str, float]]:
 
 
 def media_table(tables: Mapping[str, Mapping[str, float]], most: int = 10) -> str:
-    """`media_rows` as text, one line per table; the rarest beyond `most` are summed up."""
+    """`media_rows` as text, one line per table; rows beyond `most` are added up."""
     lines = []
     for title, rows in tables.items():
         shown = [f"{name} {number:,.10g}" for name, number in list(rows.items())[:most]]

@@ -174,7 +174,7 @@ def overlap_of(value: str, true: str) -> str:
 
 @dataclass(frozen=True)
 class Truths:
-    """What holds in one segment, as far as is known.
+    """The values known to be true of one segment.
 
     Attributes:
         groups: which words mean nearly the same.

@@ -1,4 +1,4 @@
-"""What is known about the evidence of one split: where each claim holds, and every piece that could be put elsewhere.
+"""An index of one split's evidence: where each claim holds, and every piece that can replace another.
 
 Built once from a stream of pairs and then only read, so that altering the evidence of a million pairs needs no scan per
 pair. Altered negatives are made from it (evidence_changes.py).

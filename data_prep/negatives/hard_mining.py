@@ -2,7 +2,7 @@
 
 The recipe is MiRAGE's (appendix H.2): all true pairs and as many false ones, 75% of them hard by the predictions of a
 strong model, 25% drawn at random. What is added here: negatives come from the group and role of the positives where
-there are enough, and a negative that nobody judged and the model is too sure of goes to people, not into training.
+there are enough, and a negative that nobody judged and the model scores very high is reviewed, not trained on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MiningConfig:
         positive_share_hard: the share of the kept positives taken by lowest P(supported), the others at random.
         uncalibrated: `refuse` predictions that do not say that they are calibrated, or `allow` them.
         balance: which rows get as many negatives as they have positives: those of a `group`, or of a `claim`, so that
-            no sentence is mostly false and text alone tells nothing.
+        no sentence is mostly false and the text alone does not predict the label.
 
     Raises:
         ConfigError: a share or probability outside [0, 1], a negative number, or a share of all positives.
@@ -139,7 +139,7 @@ def mine(
 def _check_random(config: MiningConfig, where: str) -> None:
     for name in ("hard_share", "positive_share_hard"):
         if share := getattr(config, name):
-            raise ConfigError(f"{where}: what is hard is said by predictions, got none and {name} {share}; set it to 0")
+            raise ConfigError(f"{where}: hard rows need predictions, got none and {name} {share}; set it to 0")
 
 
 def _check_same_rows(pairs: Iterable[Pair], scores: Mapping[str, Score], where: str) -> None:

@@ -49,7 +49,7 @@ def check_media(staging: Staging, media_root: Path, rules: ProbingConfig) -> dic
 
 
 def _look_at_new(staging: Staging, media_root: Path, kind: Kind, rules: ProbingConfig) -> dict[str, str]:
-    """Open the files that were not yet; those that can be used are kept, for the others: why they cannot."""
+    """Open the files that were not opened yet and store those that can be used; returns why the others cannot."""
     bad: dict[str, str] = {}
     good: list[str] = []
     for (path,) in staging.db.execute(f"{_PATHS} AND path NOT IN (SELECT path FROM files) ORDER BY path", (kind,)):

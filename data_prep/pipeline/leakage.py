@@ -1,4 +1,4 @@
-"""What would carry an answer from one split into another: the same media file, or the same long claim.
+"""Leaks from one split into another: the same media file, or the same long claim.
 
 A part of the splitting step that can be tested without any split. Groups that share such a thing are tied: tied groups
 go into one split (`move`), or the build refuses (`refuse`). Media are the same when their bytes are; claims when only

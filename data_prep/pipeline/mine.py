@@ -111,7 +111,7 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
 
 
 def mining_summary(manifest: dict[str, Any]) -> str:
-    """What a run ends with: how the train split was drawn, and what to look at."""
+    """The closing message of a run: how the train split was drawn, and which rows to review."""
     mining = manifest["mining"]
     counts, output = mining["counts"], mining["config"]["output"]
     drawn = ", ".join(f"{number} {name}" for name, number in counts["drawn_from"].items())
@@ -144,7 +144,7 @@ def _check_output(output: Path, data: Path, predictions: Path | None) -> None:
         raise ConfigError(f"output: is the data set that is mined, got {output}; name another directory")
     for read in (data, predictions):
         if read is not None and output.resolve() in read.resolve().parents:
-            raise ConfigError(f"output: holds {read}, got {output}; name another directory, for this one is replaced")
+            raise ConfigError(f"output: holds {read}, got {output}; name another directory, this one is replaced")
     if output.exists() and any(output.iterdir() if output.is_dir() else [output]):
         try:
             read_manifest(output, any_version=True)
@@ -154,7 +154,7 @@ def _check_output(output: Path, data: Path, predictions: Path | None) -> None:
         if foreign := sorted(p.name for p in output.iterdir() if p.name not in ours and not fullmatch(SHARD, p.name)):
             raise ConfigError(
                 f"output: holds more than a data set, got {foreign[:3]} in {output}; move it away, or name another "
-                "directory, for this one is replaced"
+                "directory, this one is replaced"
             )
 
 
@@ -175,7 +175,7 @@ def _read_from(predictions: Path, scores: Mapping[str, Score], source: Mapping[s
 
 
 def _teacher(source: Mapping[str, Any]) -> dict[str, Any]:
-    """Who called negatives hard, as far as the predictions say it."""
+    """The verifier whose scores chose the hard negatives, as far as the predictions name it."""
     several = {"teachers": source["teachers"]} if "teachers" in source else {}
     names = ("verifier_fingerprint", "calibrated", "prompt_sha256")
     return {**{name: source.get(name) for name in names}, **several}
@@ -207,7 +207,7 @@ def _stored(pairs: Sequence[Pair], root: Path) -> list[Pair]:
 def _write(
     output: Path, data: Path, mined: Mined, manifest: dict[str, Any], statistics: CardStatistics
 ) -> dict[str, Any]:
-    """Write under a temporary name beside `output`, then rename: a data set is there whole or not at all."""
+    """Write under a temporary name beside `output`, then rename: a data set is written completely or not at all."""
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(f"{output.name}.tmp-{os.getpid()}")
     temporary.mkdir()
@@ -233,7 +233,7 @@ def _write(
 
 
 def _on_card(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The manifest as the card tells it: this run's own config, and what mining left out of train."""
+    """The manifest that the card describes: this run's own config, and what mining left out of train."""
     mining = manifest["mining"]
     left = {
         f"by mining: {name.replace('_', ' ')}": mining["counts"][name] for name in LEFT_OUT if mining["counts"][name]

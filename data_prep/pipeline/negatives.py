@@ -47,7 +47,7 @@ _THERE = "negatives that were there already"
 
 @dataclass(frozen=True)
 class _SegmentNegatives:
-    """What came of one segment: new pairs, what could not be made, what a model never answered usably."""
+    """The result of one segment: new pairs, counts of those that could not be made, unusable answers of the model."""
 
     pairs: Sequence[Pair] = ()
     missing: Counter[str] | None = None
@@ -80,7 +80,7 @@ def alter_split(
 
 
 def collect_vocabulary(staging: Staging, config: BuildConfig) -> Vocabulary:
-    """What is true where in the kept rows of the data set, with the word groups the config names."""
+    """What is true of each segment in the kept rows, with the word groups the config names."""
     groups = read_word_groups(config.negatives.word_groups or SHIPPED)
     supported = staging.rows("r.out = 0 AND r.label = 'supported'", db=staging.reader())
     return Vocabulary.collect((stored.row.pair for stored in supported), groups)

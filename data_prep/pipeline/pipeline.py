@@ -84,7 +84,8 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
             }
             return _publish(output, folder, staging, manifest, statistics)
         except RowError:
-            shutil.rmtree(folder, ignore_errors=True)  # what must be mended changes the build: nothing to go on from
+            # After a repair the digest of the build differs: there is nothing to continue.
+            shutil.rmtree(folder, ignore_errors=True)
             raise
         finally:
             staging.close()
@@ -169,7 +170,7 @@ def _check_output(output: Path) -> None:
 
 @contextmanager
 def _workplace(output: Path) -> Iterator[Path]:
-    """The build's working folder, ours alone while we hold its lock; removed unless the build was cut off."""
+    """The build's working folder, locked against other builds; removed unless the build was interrupted."""
     folder = output.with_name(f"{output.name}.building")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -187,7 +188,7 @@ def _workplace(output: Path) -> Iterator[Path]:
 def _publish(
     output: Path, folder: Path, staging: Staging, manifest: dict[str, Any], statistics: CardStatistics
 ) -> dict[str, Any]:
-    """Put the finished files together and give them their name: a data set is there whole or not at all."""
+    """Put the finished files together and rename them: a data set is written completely or not at all."""
     files = [entry["file"] for entries in manifest["shards"].values() for entry in entries]
     temporary = folder / "dataset"
     shutil.rmtree(temporary, ignore_errors=True)

@@ -31,7 +31,7 @@ class HeldOut:
         combinations: the held-out ones, sorted.
         n_combinations: how many there are in all.
         groups: the groups of the held-out side.
-        evidence: numbers of the segments there that show a held-out combination; the others are of no use there.
+        evidence: numbers of the segments there that show a held-out combination; the others are left out.
     """
 
     combinations: tuple[Combination, ...]

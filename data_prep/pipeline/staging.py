@@ -102,7 +102,7 @@ class Staging:
         self.db.close()
 
     def commit(self) -> None:
-        """Make everything since the last commit, progress included, survive a kill."""
+        """Commit every change since the last commit, progress included."""
         self.db.commit()
 
     def progress(self, step: str) -> Any:
@@ -215,7 +215,7 @@ class Staging:
         return (Rejected(**json.loads(text)) for (text,) in self.db.execute(query, (blocking,)))
 
     def count_rejected(self, blocking: bool = False) -> dict[str, int]:
-        """How many were rejected for which kind of reason."""
+        """The number of rejections of each kind."""
         query = "SELECT kind, COUNT(*) FROM rejected WHERE blocking >= ? GROUP BY kind ORDER BY kind"
         return dict(self.db.execute(query, (blocking,)))
 

@@ -28,7 +28,7 @@ from .staging import Staging
 
 _COLUMNS = """r.id, r.claim, v.json, r.label, r.context, r.soft_label, g.split, r.grp, r.role, r.origin, r.modality,
     r.weight, r.teacher_margin, r.meta"""
-_MANY = 8  # shards: fewer are not worth starting processes for
+_MANY = 8  # shards; for fewer, starting processes takes longer than it saves
 _SHARD_LIMIT_S = 3600.0
 
 

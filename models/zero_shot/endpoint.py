@@ -203,7 +203,7 @@ class HostedVerifier:
                     "without; use an endpoint that gives them, and an empty cache_dir"
                 )
         if not tokens:
-            raise AnswerError("language model: no log-probabilities came back, got none; the answer cannot be read")
+            raise AnswerError("language model: no log-probabilities in the answer, got none; the answer cannot be read")
 
 
 def _fingerprint(model: LanguageModel, prompt: Prompt, sampling: FrameSampling) -> str:

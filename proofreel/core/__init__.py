@@ -1,4 +1,4 @@
-"""What every other part stands on: errors, pairs and evidence, config, prompt, citations, spans, storage."""
+"""What every other part imports: errors, pairs and evidence, config, prompt, citations, spans, storage."""
 
 from .citations import POINT_S, Citation, Cited, Malformed, cited_sentences, parse_citation_list, parse_citations
 from .config import expanded, from_mapping, load_config, read_yaml

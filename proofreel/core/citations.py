@@ -56,7 +56,7 @@ class Citation:
 
 @dataclass(frozen=True)
 class Malformed:
-    """Text that means to be a citation and is none, and why."""
+    """Text that looks like a citation and cannot be read as one, and why."""
 
     text: str
     reason: str

@@ -1,4 +1,4 @@
-"""The row that travels through the project: a claim, its evidence and its label.
+"""The row of every data set: a claim, its evidence and its label.
 
 `Pair` is what importers yield, what data sets store and what `Verifier.score_pairs` takes. Evidence is one of four
 frozen types; a pair holds a tuple of them, judged together.
@@ -141,7 +141,7 @@ def evidence_to_dict(evidence: Evidence) -> dict[str, Any]:
 
 
 def evidence_kinds(evidences: Iterable[Evidence]) -> tuple[str, ...]:
-    """Which kinds there are among these: video, transcript, image, passage; sorted."""
+    """The sorted kinds of these pieces, out of video, transcript, image and passage."""
     return tuple(sorted({_KIND_OF[type(e)] for e in evidences}))
 
 

@@ -31,7 +31,7 @@ class Prompt:
     refuted_word: str = "no"
 
     def __post_init__(self) -> None:
-        """Refuse templates that would drop what they are for, and label words that tell nothing."""
+        """Refuse templates without their placeholder, and label words that do not differ."""
         for name, slot in (("claim", "claim"), ("context", "context"), ("transcript", "text"), ("passage", "text")):
             if f"{{{slot}}}" not in getattr(self, name):
                 raise ConfigError(f"prompt: template {name!r} lacks {{{slot}}}, got {getattr(self, name)!r}; add it")

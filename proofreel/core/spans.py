@@ -1,4 +1,4 @@
-"""Arithmetic on spans of time: merge, complement, length, overlap. Nothing here changes what it is given.
+"""Arithmetic on spans of time: merge, complement, length, overlap. No function changes its arguments.
 
 A span is (start_s, end_s) in seconds with start_s < end_s. Annotated spans may overlap and be out of order;
 every function takes such spans and returns them sorted and disjoint.

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: hashes, sealed entries, and a folder of entries under a common limit of bytes.
+"""Files written completely or not at all: hashes, sealed entries, and a folder of entries under one limit of bytes.
 
 `EntryStore` is safe for many processes and for `kill -9`. An entry is written beside the others and renamed. A process
 killed while it writes leaves a file in `unfinished/`, which is never read and is removed after an hour. `total`, the
@@ -109,17 +109,18 @@ class EntryStore:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with (self._directory / "lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # the kernel lets go when the file is closed, by whatever death
+            # The kernel releases the lock when the file is closed, also when the process is killed.
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 
 def sharded(folder: Path, name: str) -> Path:
-    """Where a file of a name lies: folders by two letters, for no folder may hold a million files."""
+    """Where a file of a name lies: folders by two letters, because a folder must not hold a million files."""
     return folder / name[:2] / name
 
 
 def write_whole(directory: Path, path: Path, content: bytes) -> None:
-    """A file that is there whole or not at all."""
+    """A file that is written completely or not at all."""
     unfinished = _write_unfinished(directory, content)
     try:
         _rename(unfinished, path)

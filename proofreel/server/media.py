@@ -65,13 +65,13 @@ class HangingFiles:
         self._lock, self._most = threading.Lock(), most
 
     def reason(self, files: list[str]) -> str | None:
-        """What was said of the first of these files that is remembered and has not changed since."""
+        """The stored message for the first of these files that failed before and has not changed since."""
         with self._lock:
             known = [(file, *self._known[file]) for file in files if file in self._known]
         return next((reason for file, stamp, reason in known if _stamp(file) == stamp), None)
 
     def remember(self, file: str, reason: str) -> None:
-        """Never again, unless the file changes."""
+        """Remember a file's failure until the file changes."""
         if (stamp := _stamp(file)) is None:
             return
         with self._lock:

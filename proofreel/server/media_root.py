@@ -53,7 +53,7 @@ class MediaRoot:
         except (FileNotFoundError, NotADirectoryError):
             raise RefusedError(404, f"path: no such file below the media root, got {path!r}; see GET /clips") from None
         except (OSError, ValueError):
-            raise RefusedError(400, f"path: cannot be looked at, got {path!r}; give another file") from None
+            raise RefusedError(400, f"path: its status cannot be read, got {path!r}; give another file") from None
         if status is None:
             raise RefusedError(
                 403, f"path: a link that leads out of the media root, got {path!r}; copy the file into it"

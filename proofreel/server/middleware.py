@@ -89,7 +89,7 @@ class Guard:
             self._check(scope)
             body = await self._body(scope, receive)
         except RefusedError as refusal:
-            headers = refusal.headers | {"Connection": "close"}  # the rest of its body is not waited for
+            headers = refusal.headers | {"Connection": "close"}  # the server does not wait for the rest of the body
             await JSONResponse(body_of(refusal), refusal.status, headers)(scope, receive, send)
             return
         given = False

@@ -54,15 +54,15 @@ class Pictures:
         self._root, self._library, self._pool, self._waiting = root, library, pool, 0
 
     async def clips(self) -> dict[str, Any]:
-        """The videos there are."""
+        """The videos below the media root."""
         return {"clips": await run_in_threadpool(self._root.clips)}
 
     async def clip(self, path: str) -> dict[str, Any]:
-        """Length and size of one."""
+        """Length and size of one video."""
         return await self._ask(describe, await self._find(path))
 
     async def thumbnail(self, path: str) -> bytes:
-        """A JPEG of one."""
+        """A JPEG of one video."""
         return await self._ask(thumbnail, await self._find(path))
 
     async def frames(self, path: str, start_s: float, end_s: float | None) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Job:
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:
-        """That of every pair."""
+        """The evidence that all pairs share."""
         return self.pairs[0].evidence
 
 
@@ -66,7 +66,7 @@ class Desk:
 
     @property
     def healthy(self) -> bool:
-        """The network's thread lives, and has not failed on everything of late."""
+        """Whether the network's thread runs and its latest batches did not all fail."""
         return self._thread.is_alive() and self.failed_in_a_row < SICK_AFTER
 
     def submit(self, job: Job) -> None:
@@ -148,7 +148,7 @@ class Desk:
             self._answer([job for job in jobs if job.future.set_running_or_notify_cancel()])
 
     def _take(self) -> list[Job]:
-        """What is ready, once a little company had time to arrive; nothing when closed and done."""
+        """The ready jobs, after a short wait in which others may arrive; empty when the desk is closed and done."""
         with self._changed:
             self._changed.wait_for(lambda: self._ready or (self._closed and not self._preparing))
             end = time.monotonic() + self._limits.window_s

@@ -98,7 +98,7 @@ class Office:
         return [restated(v, judge) for v in await self.wait(job.future)]
 
     async def wait(self, future: Future[T]) -> T:
-        """What a thread makes, within the time of one request."""
+        """The result of a thread, within the time limit of one request."""
         try:
             return await asyncio.wait_for(asyncio.wrap_future(future), self.limits.timeout_s)
         except TimeoutError:
@@ -135,7 +135,7 @@ class Office:
 
 
 def check_text(text: str, where: str) -> None:
-    """Refuse half of a surrogate pair, which JSON can say and no tokenizer can read. Claims are checked one by one."""
+    """Refuse half of a surrogate pair, which JSON can hold and no tokenizer can read. Claims are checked one by one."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -82,7 +82,7 @@ class RefusedError(ProofreelError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those that go with the status."""
+        """The headers that go with the status."""
         headers = {} if self.retry_after_s is None else {"Retry-After": str(self.retry_after_s)}
         return headers | ({"WWW-Authenticate": "Bearer"} if self.status == 401 else {})
 

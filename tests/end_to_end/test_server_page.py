@@ -64,7 +64,7 @@ def test_a_person_with_a_keyboard_gets_verdicts(server, tmp_path, width, dark):
         assert browser.value("document.querySelector('input[name=clip]:checked').value") == "a.mp4"
         tab_to(browser, "a.mp4")
         browser.press(*DOWN)
-        browser.wait("document.getElementById('clip-told').textContent.startsWith('b.mp4')")
+        browser.wait("document.getElementById('clip-note').textContent.startsWith('b.mp4')")
         tab_to(browser, "end")
         browser.value("document.getElementById('end').select()")
         browser.write("1")
@@ -102,16 +102,16 @@ def test_what_is_wrong_is_said_on_the_page(server, tmp_path):
         browser.open(server.url)
         browser.wait("document.querySelectorAll('#frames img').length === 8")
         browser.value("document.querySelector('input[value=\"broken.mp4\"]').click()")
-        browser.wait("document.getElementById('clip-told').textContent.includes('not a readable video')")
+        browser.wait("document.getElementById('clip-note').textContent.includes('not a readable video')")
         browser.value("document.querySelector('input[value=\"a.mp4\"]').click()")
         browser.wait("document.querySelectorAll('#frames img').length === 8")
         browser.value("document.getElementById('start').value = 9")
         browser.value("document.getElementById('start').dispatchEvent(new Event('input'))")
-        browser.wait("document.getElementById('frames-told').textContent.includes('reversed')")
+        browser.wait("document.getElementById('frames-note').textContent.includes('reversed')")
         browser.value("document.getElementById('claims').focus()")
         browser.write("Tool is knife.")
         browser.press(*ENTER, ctrl=True)
-        browser.wait("document.getElementById('told').textContent.includes('reversed')")
+        browser.wait("document.getElementById('note').textContent.includes('reversed')")
         assert shown(browser) == []
 
 
