@@ -1,4 +1,4 @@
-"""A build is repeatable, keeps groups apart, reports all bad rows together, and is there whole or not at all."""
+"""A build is repeatable, keeps groups apart, reports all bad rows together, and is written completely or not at all."""
 
 import dataclasses
 import json

@@ -113,7 +113,7 @@ def test_stored_columns_count_like_pairs(pairs):
         stored.add_stored(p.split, p.label, p.role, p.origin, p.modality, p.group, p.claim, evidence_key(p.evidence))
     plain = counted(pairs)
     for name in (
-        "cells",
+        "strata",
         "words",
         "group_rows",
         "evidence_kinds",
