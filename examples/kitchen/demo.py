@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+from examples.kitchen.commands import python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -110,13 +111,6 @@ def predict(verifier: Path, data: Path, split: str, out: Path, *more: str) -> No
 def step(title: str) -> None:
     """Announce what follows."""
     print(f"\n== {title}", flush=True)
-
-
-def python(*words: object) -> None:
-    """Print a command as a user would type it, and run it with this interpreter."""
-    arguments = [str(word) for word in words]
-    print("$ python", shlex.join(arguments), flush=True)
-    subprocess.run([sys.executable, *arguments], check=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Two worlds: the teacher learns from its own 480 clips, all labelled. The student's world has 960 other clips, of which
 one in ten is labelled; it learns from those labels alone, or also from what the teacher says of all clips. Every
 command is printed before it runs, and what is there already is not made again, so that a killed run goes on where it
-stopped. About an hour and a half on two CPU cores for three seeds. Other ways to be small: examples/kitchen/smaller.py.
+stopped. About two and a half hours on two CPU cores for five seeds. Other ways to be small: smaller.py.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from examples.kitchen import commands
+from examples.kitchen.commands import python
 from examples.kitchen.distill_table import Row, table
-from examples.kitchen.table import python
 from proofreel.core import SPLITS, Pair
 from proofreel.data_prep.dataset import MANIFEST, rank, read_split, write_pairs
-from proofreel.eval.calibration import FITTED_ROWS_FILE
 
 LABELLED = 10  # one clip in so many
 ALL_FRAMES = ("--fps", 8, "--max_frames", 16)
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for all that is made")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of weights and of the order of rows")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[*range(5)], help="of weights and of the order of rows")
     args = parser.parse_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     make_data(args.out)
@@ -53,16 +53,14 @@ def make_data(out: Path) -> None:
     for name, seed, clips in (("teacher", 0, (480, 60, 120, 220)), ("student", 1, (960, 60, 120, 220))):
         world, data = out / f"world-{name}", out / f"{name}-data"
         python("-m", "examples.kitchen.make", "--out", world, "--seed", seed, "--clips", *clips, "--long", 0, 0, 0, 0)
-        if not (data / MANIFEST).exists():
-            source = f"sources=[{{format: facts, path: {world / 'annotations.json'}}}]"
-            python("data_prep/build.py", "--config", "configs/kitchen_build.yaml", f"output={data}", source)
+        commands.build(data, "configs/kitchen_build.yaml", f"{{format: facts, path: {world / 'annotations.json'}}}")
     for name, whole in (("scarce", True), ("labelled", False)):
         if not (out / name / MANIFEST).exists():
             rows = [pair for split in SPLITS for pair in read_split(out / "student-data", split)]
             hidden = [row for pair in rows if (row := hide(pair)).label is not None or whole]
             write_pairs(out / f"{name}.parquet", hidden)
-            source = f"sources=[{{format: pairs, path: {out / name}.parquet}}]"
-            python("data_prep/build.py", "--config", "configs/kitchen_text_build.yaml", f"output={out / name}", source)
+            source = f"{{format: pairs, path: {out / name}.parquet}}"
+            commands.build(out / name, "configs/kitchen_text_build.yaml", source)
 
 
 def hide(pair: Pair) -> Pair:
@@ -106,17 +104,14 @@ def make_teacher(folder: Path, out: Path, seed: int, *more: object) -> None:
     train(folder, "train/sft.py", "configs/kitchen_sft.yaml", out / "teacher-data", seed, *TEACHER, *BEST, *more)
     ask(folder, out)
     if not (folder / "scarce.parquet").exists():
-        predict(folder, out, "train", folder / "margins.parquet")
+        commands.predict(folder, out / "scarce", "train", to=folder / "margins.parquet")
         calibrated = ("--calibration", folder / "calibrated", "--out", folder / "scarce.parquet")
         python("eval/teach.py", "--predictions", folder / "margins.parquet", *calibrated)
 
 
 def train(folder: Path, script: str, config: str, data: Path, seed: int, *more: object) -> None:
     """One training run, if its draft is not there; one that was killed goes on."""
-    run = folder / "run"
-    if not (run / "draft").exists():
-        again = ("--resume_from_checkpoint", "true") if run.exists() else ()
-        python(script, "--config", config, "--dataset_dir", data, "--output_dir", run, "--seed", seed, *more, *again)
+    commands.train(folder, script, config, data, "--seed", seed, *more)
 
 
 def distil(folder: Path, out: Path, teacher: Path, seed: int, *more: object) -> None:
@@ -127,17 +122,8 @@ def distil(folder: Path, out: Path, teacher: Path, seed: int, *more: object) -> 
 
 def ask(folder: Path, out: Path) -> None:
     """Score calibration and test of the student's world, and calibrate."""
-    for split in ("calibration", "test"):
-        predict(folder, out, split, folder / f"{split}.parquet")
-    if not (folder / "calibrated" / FITTED_ROWS_FILE).exists():  # what a calibration writes last
-        python("eval/calibrate.py", "--predictions", folder / "calibration.parquet", "--out", folder / "calibrated")
-
-
-def predict(folder: Path, out: Path, split: str, file: Path) -> None:
-    """Score one split of the student's world, if the file is not there."""
-    if not file.exists():
-        verifier = ("--verifier", folder / "run" / "draft", "--data", out / "scarce", "--device", "cpu")
-        python("eval/predict.py", *verifier, "--split", split, "--out", file)
+    commands.calibrate(folder, out / "scarce")
+    commands.predict(folder, out / "scarce", "test")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,22 @@
-"""What became of the students: a table over seeds, with intervals from one set of resamples of clips.
-
-Each number is the mean over the seeds. In a resample, clips are drawn once and every seed and student is judged on the
-same ones, so that differences are paired and an interval holds the chance of the test clips, not that of the seeds;
-the seeds' own spread is told beside it.
-"""
+"""What became of the students: a table over seeds, and differences with an interval over clips and one over seeds."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from examples.kitchen.over_seeds import Judged, compare, judge_folders, made_with, mean_text, seeds_text
 from proofreel.data_prep.dataset import read_split
-from proofreel.data_prep.pipeline import versions
-from proofreel.eval.metrics import Resamples, metric_rows, roc_auc
+from proofreel.eval.metrics import roc_auc
 from proofreel.eval.scoring import groups_of, labels_of, margins_of, read_predictions
-from proofreel.eval.uncertainty import as_observed, headline_values, interval_of, resample
-from proofreel.models.decision import read_decision, sigmoid
 from proofreel.models.verifier import Verifier
 
 TIMED_CLIPS, ROUNDS = 60, 3
-Draws = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -34,15 +26,6 @@ class Row:
     name: str
     told: str
     folder: Path
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Metrics of a row of the table, the mean over its seeds: as observed, in each resample, and of each seed."""
-
-    observed: dict[str, float]
-    drawn: Draws
-    of_seeds: dict[str, list[float]]
 
 
 def table(runs: Sequence[Sequence[Row]], out: Path, n_draws: int = 10_000) -> str:
@@ -56,21 +39,20 @@ def table(runs: Sequence[Sequence[Row]], out: Path, n_draws: int = 10_000) -> st
     """
     judged = [judge(rows, n_draws) for rows in runs]
     speeds = claims_per_second([rows[0].folder for rows in runs], out)
-    n_groups = _n_groups(runs)
-    lines = _lines(runs, judged, speeds, n_groups)
+    lines = _lines(runs, judged, speeds)
     teacher = judged[0]
     for start, alone, distilled in (("new adapters", *judged[1:3]), ("the teacher's adapter", *judged[3:5])):
         lines += [
             "",
             f"From {start}:",
             "",
-            _compared("AUC of the distilled over that of the teacher", distilled, teacher, "auc", np.divide, n_groups),
-            _compared("AUC, distilled minus labels alone", distilled, alone, "auc", np.subtract, n_groups),
-            _compared("ECE as trained, distilled minus labels", distilled, alone, "raw_ece", np.subtract, n_groups),
-            _compared("ECE as trained, distilled minus teacher", distilled, teacher, "raw_ece", np.subtract, n_groups),
+            _ratio("AUC of the distilled over that of the teacher", distilled, teacher),
+            _difference("AUC, distilled minus labels alone", distilled, alone),
+            _difference("ECE as trained, distilled minus labels", distilled, alone, "ece_before"),
+            _difference("ECE as trained, distilled minus teacher", distilled, teacher, "ece_before"),
         ]
     lines += ["", f"- claims per second, student over teacher: {speeds[2] / speeds[0]:.2f}"]
-    return "\n".join([*lines, *_made_with(n_groups, n_draws)]) + "\n"
+    return "\n".join([*lines, *_made_with(teacher, n_draws)]) + "\n"
 
 
 def table_of_kinds(kinds: Sequence[Sequence[Sequence[Row]]], out: Path, n_draws: int = 10_000) -> str:
@@ -85,79 +67,45 @@ def table_of_kinds(kinds: Sequence[Sequence[Sequence[Row]]], out: Path, n_draws:
     runs = list({rows[0].folder: rows for lines in kinds for rows in lines}.values())
     judged = {rows[0].folder: judge(rows, n_draws) for rows in runs}
     speeds = dict(zip(judged, claims_per_second(list(judged), out), strict=True))
-    n_groups = _n_groups(runs)
-    lines = _lines(runs, [*judged.values()], [*speeds.values()], n_groups)
+    lines = _lines(runs, [*judged.values()], [*speeds.values()])
     for teacher, *students in kinds:
         alone = [rows for rows in students if rows[0].name != "distilled"]
         for rows in (each for each in students if each not in alone):
             found, best = judged[rows[0].folder], judged[teacher[0].folder]
             lines += ["", f"{rows[0].told}, after {teacher[0].told}:", ""]
-            lines += [_compared("AUC over that of the teacher", found, best, "auc", np.divide, n_groups)]
+            lines += [_ratio("AUC over that of the teacher", found, best)]
             for other in alone:
                 few = judged[other[0].folder]
-                lines += [_compared("AUC, distilled minus labels alone", found, few, "auc", np.subtract, n_groups)]
+                lines += [_difference("AUC, distilled minus labels alone", found, few)]
             ratio = speeds[rows[0].folder] / speeds[teacher[0].folder]
             within = ", ".join(f"{auc_within_clips(row.folder):.3f}" for row in rows)
             lines += [f"- mean AUC within clips, by seed: {within}"]
             lines += [f"- claims per second over those of the teacher: {ratio:.2f}"]
-    return "\n".join([*lines, *_made_with(n_groups, n_draws)]) + "\n"
+    return "\n".join([*lines, *_made_with(judged[runs[0][0].folder], n_draws)]) + "\n"
 
 
-def _lines(
-    runs: Sequence[Sequence[Row]], judged: Sequence[Judged], speeds: Sequence[float], n_groups: int
-) -> list[str]:
+def _lines(runs: Sequence[Sequence[Row]], judged: Sequence[Judged], speeds: Sequence[float]) -> list[str]:
     lines = [
         "| verifier | what it saw and learnt from | AUC (95 %) | by seed | F1 (95 %) | ECE as trained (95 %) "
         "| ECE calibrated | claims/s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for rows, found, speed in zip(runs, judged, speeds, strict=True):
-        shown = {name: _shown(found.observed[name], found.drawn[name], n_groups) for name in ("auc", "f1", "raw_ece")}
-        by_seed = ", ".join(f"{value:.3f}" for value in found.of_seeds["auc"])
-        ece = f"{found.observed['ece']:.3f}"
-        cells = [rows[0].name, rows[0].told, shown["auc"], by_seed, shown["f1"], shown["raw_ece"], ece, f"{speed:.0f}"]
+        auc, f1, raw_ece = (mean_text(found, name) for name in ("auc", "f1", "ece_before"))
+        of_seeds, ece = seeds_text(found.of_seeds["auc"]), f"{found.observed['ece_event']:.3f}"
+        cells = [rows[0].name, rows[0].told, auc, of_seeds, f1, raw_ece, ece, f"{speed:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 
 
-def _n_groups(runs: Sequence[Sequence[Row]]) -> int:
-    return len({p.group for p in read_predictions(runs[0][0].folder / "test.parquet")[0]})
-
-
-def _made_with(n_groups: int, n_draws: int) -> list[str]:
-    told = ", ".join(f"{name} {number}" for name, number in versions().items())
-    return [
-        "",
-        f"Claims per second: {TIMED_CLIPS} clips from files, one process, medians of {ROUNDS} rounds in turn.",
-        f"{n_groups} test clips, {n_draws} resamples of clips; {told}",
-    ]
+def _made_with(judged: Judged, n_draws: int) -> list[str]:
+    timed = f"Claims per second: {TIMED_CLIPS} clips from files, one process, medians of {ROUNDS} rounds in turn."
+    return ["", timed, made_with(judged, n_draws)]
 
 
 def judge(rows: Sequence[Row], n_draws: int) -> Judged:
     """Metrics of one line over its seeds."""
-    per_seed = [_metrics(row.folder, n_draws) for row in rows]
-    names = per_seed[0][0]
-    observed = {name: [float(found[name][0]) for found, _ in per_seed] for name in names}
-    drawn = {name: np.mean([draws[name] for _, draws in per_seed], axis=0) for name in names}
-    return Judged({name: statistics.mean(values) for name, values in observed.items()}, drawn, observed)
-
-
-def _metrics(folder: Path, n_draws: int) -> tuple[Draws, Draws]:
-    """AUC, F1, ECE of the calibrated and of the raw probabilities: as observed, and in each resample."""
-    rows, _ = read_predictions(folder / "test.parquet")
-    used = [p for p in rows if p.error is None and p.label is not None]
-    margins, labels = margins_of(used), labels_of(used)
-    decision = read_decision(folder / "calibrated")
-    calibrated = metric_rows(margins, decision.calibration.predict(margins), labels, decision.point().threshold)
-    raw = metric_rows(margins, sigmoid(margins), labels, 0.5)
-    drawn = resample(groups_of(used), n_draws)
-
-    def both(of: Resamples) -> Draws:
-        values = headline_values(calibrated, of)
-        raw_ece = headline_values(raw, of)["ece_event"]
-        return {"auc": values["auc"], "f1": values["f1"], "ece": values["ece_event"], "raw_ece": raw_ece}
-
-    return both(as_observed(drawn)), both(drawn)
+    return judge_folders([row.folder for row in rows], n_draws)
 
 
 def auc_within_clips(folder: Path) -> float:
@@ -184,13 +132,9 @@ def claims_per_second(folders: Sequence[Path], out: Path) -> list[float]:
     return [len(pairs) / statistics.median(taken) for taken in seconds]
 
 
-def _compared(
-    what: str, first: Judged, second: Judged, name: str, compare: Callable[..., np.ndarray], n_groups: int
-) -> str:
-    value = float(compare(first.observed[name], second.observed[name]))
-    return f"- {what}: {_shown(value, compare(first.drawn[name], second.drawn[name]), n_groups)}"
+def _difference(what: str, first: Judged, second: Judged, name: str = "auc") -> str:
+    return f"- {what}: {compare(first, second, name)}"
 
 
-def _shown(value: float, draws: np.ndarray, n_groups: int) -> str:
-    found = interval_of(draws, value, n_groups=n_groups)
-    return f"{value:.3f} ({found.low:.3f} to {found.high:.3f})"
+def _ratio(what: str, first: Judged, second: Judged) -> str:
+    return f"- {what}: {compare(first, second, by=np.divide, null=1.0)}"

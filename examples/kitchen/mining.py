@@ -1,12 +1,12 @@
 """Whether hard-negative mining helps: as many rows, drawn at random or mined by the model of the round before.
 
-    python -m examples.kitchen.mining --out runs/kitchen-mining --seeds 0 1 2
+    python -m examples.kitchen.mining --out runs/kitchen-mining --seeds 0 1 2 3 4
     python -m examples.kitchen.mining --out runs/kitchen-mining --name claims --options mining.balance=claim
 
 Every step of the train split has its true claims, and as candidates true claims of other steps that are false of it.
 Validation, calibration and test keep the kitchen's own negatives, whose kind was decided when they were dealt out: what
 is hard was not chosen by a model. Each seed runs train/rounds.py, every command is printed before it runs, and a killed
-run goes on where it was. About two hours on one CPU core.
+run goes on where it was. About three hours on one CPU core.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from examples.kitchen import commands
+from examples.kitchen.commands import python
 from examples.kitchen.mining_table import table
-from examples.kitchen.table import python
 from proofreel.core import SPLITS, Pair, VideoSegment
-from proofreel.data_prep.dataset import read_split, write_pairs
+from proofreel.data_prep.dataset import MANIFEST, read_split, write_pairs
 from proofreel.data_prep.negatives import swapped_negatives
 
 WORLD = 1  # settings were chosen in world 0: what is reported is of clips that nobody had looked at
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Make what is missing, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for all that is made")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of weights, rows and their order")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[*range(5)], help="of weights, rows and their order")
     parser.add_argument("--rounds", type=int, default=2, help="mined rounds, after one of random negatives")
     parser.add_argument("--name", default="seed", help="of this experiment's folders: <out>/<name>-<seed>")
     parser.add_argument(
@@ -58,9 +59,7 @@ def make_rounds(out: Path, folder: Path, seed: int, rounds: int, options: Sequen
     python("train/rounds.py", "--config", "configs/kitchen_rounds.yaml", *set_, *caches, *options)
     for number in range(rounds + 1):
         here = folder / f"round-{number}"
-        if not (here / "test.parquet").exists():
-            asked = ("--verifier", here / "run" / "draft", "--data", pool, "--split", "test", "--device", "cpu")
-            python("eval/predict.py", *asked, "--vision-cache", seen_before, "--out", here / "test.parquet")
+        commands.predict(here, pool, "test", "--vision-cache", seen_before)
 
 
 def make_data(out: Path) -> None:
@@ -68,17 +67,13 @@ def make_data(out: Path) -> None:
     world, dealt, pool = out / "world", out / "dealt", out / "pool"
     sizes = ("--seed", WORLD, "--clips", *CLIPS, "--long", *LONG)
     python("-m", "examples.kitchen.make", "--out", world, *sizes)
-    build = ("data_prep/build.py", "--config")
-    if not dealt.exists():
-        files = ", ".join(
-            f"{{format: facts, path: {world / name}.json}}" for name in ("annotations", "annotations_long")
-        )
-        python(*build, "configs/kitchen_build.yaml", f"output={dealt}", f"sources=[{files}]")
-    if not pool.exists():
+    files = (f"{{format: facts, path: {world / name}.json}}" for name in ("annotations", "annotations_long"))
+    commands.build(dealt, "configs/kitchen_build.yaml", ", ".join(files))
+    if not (pool / MANIFEST).exists():
         rows = pooled(seen(pair) for split in SPLITS for pair in read_split(dealt, split))
         write_pairs(out / "pool.parquet", rows)
-        source = f"sources=[{{format: pairs, path: {out / 'pool'}.parquet}}]"
-        python(*build, "configs/kitchen_text_build.yaml", f"output={pool}", source)
+        source = f"{{format: pairs, path: {out / 'pool'}.parquet}}"
+        commands.build(pool, "configs/kitchen_text_build.yaml", source)
 
 
 def seen(pair: Pair) -> Pair:

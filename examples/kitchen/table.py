@@ -2,27 +2,32 @@
 
     python -m examples.kitchen.table --data runs/demo/data --out runs/kitchen-table
 
-The rows are those of MiRAGE's table 10 (arXiv 2510.24870, appendix H). Every command is printed before it runs and told
-beside its row; what is there already is not made again, so that a killed run goes on where it stopped. About half an
-hour on two CPU cores.
+The rows are those of MiRAGE's table 10 (arXiv 2510.24870, appendix H), each the mean over the seeds; below the table
+what differs in one thing is compared. Every command is printed before it runs and told beside its row; what is there
+already is not made again, so that a killed run goes on where it stopped. About half an hour for each seed on two CPU
+cores.
 """
 
 from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from proofreel.data_prep.dataset import MANIFEST
-from proofreel.eval.calibration import FITTED_ROWS_FILE
-from proofreel.eval.metrics import confusion, ece_event, f1, f1_macro, roc_auc
-from proofreel.eval.scoring import groups_of, labels_of, margins_of, read_predictions
-from proofreel.eval.uncertainty import Interval, headline_intervals
-from proofreel.models.decision import read_decision, sigmoid
+from examples.kitchen import commands
+from examples.kitchen.commands import python
+from examples.kitchen.over_seeds import (
+    Judged,
+    compare,
+    judge,
+    judge_folders,
+    made_with,
+    mean_text,
+    rows_of,
+    seeds_text,
+)
 
 NF4 = ("--load_in_4bit", "true", "--bnb_4bit_quant_type", "nf4", "--use_bnb_nested_quant", "true")
 
@@ -60,80 +65,79 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--data", type=Path, required=True, help="data set of the kitchen's clips (the demo builds one)"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for runs and the table")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[*range(5)], help="of weights and of the order of rows")
     parser.add_argument("--only", nargs="+", default=[r.name for r in RUNS], help="some of the runs, by name")
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
-    lines = [
-        "| evidence | verdict | tuned | F1 supported | F1 macro | AUC (95 %) | ECE (95 %) | command |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for run in (r for r in RUNS if r.name in args.only):
-        command = make(run, args.data, args.out)
-        folder = args.out / run.name
-        if run.tuning == "LoRA":
-            lines.append(row(run, "zero-shot", folder / "test-zero-shot.parquet", None, "the same run's control"))
-        lines.append(row(run, run.tuning, folder / "test.parquet", folder / "calibrated", f"`{command}`"))
-    text = "\n".join(lines) + "\n"
+    runs = [run for run in RUNS if run.name in args.only]
+    words = {}
+    for seed in args.seeds:  # all rows of one seed first: a table that was cut short compares what it has
+        for run in runs:
+            words[run.name] = make(run, args.data, args.out, seed)
+    text = table(runs, args.out, args.seeds, words)
     (args.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
     return 0
 
 
-def make(run: Run, video: Path, out: Path) -> str:
+def make(run: Run, video: Path, out: Path, seed: int) -> str:
     """Train, predict and calibrate what is not there yet; returns the training command."""
-    data, base = video, []
+    data, base = video, ()
     if run.evidence == "text":
-        data, base = out / "reference" / "data", ["--model_name_or_path", out / "reference" / "base"]
-        if not (data / MANIFEST).exists():
-            if not (out / "reference").exists():
-                python("-m", "examples.kitchen.reference", "--data", video, "--out", out / "reference")
-            source = f"sources=[{{format: pairs, path: {out / 'reference' / 'pairs.parquet'}}}]"
-            python("data_prep/build.py", "--config", "configs/kitchen_text_build.yaml", f"output={data}", source)
-    folder = out / run.name
-    train = [run.script, "--config", run.config, *base, "--dataset_dir", data, "--output_dir", folder / "run"]
-    train += run.more
-    if not (folder / "run" / "draft").exists():
-        python(*train, *(["--resume_from_checkpoint", "true"] if (folder / "run").exists() else []))
-    common = ["--verifier", folder / "run" / "draft", "--data", data, "--device", "cpu"]
-    if not (folder / "calibrated" / FITTED_ROWS_FILE).exists():  # what a calibration writes last
-        calibration = folder / "calibration.parquet"
-        python("eval/predict.py", *common, "--split", "calibration", "--out", calibration)
-        python("eval/calibrate.py", "--predictions", calibration, "--out", folder / "calibrated")
-    if not (folder / "test-zero-shot.parquet").exists():
-        python(
-            "eval/predict.py", *common, "--split", "test", "--out", folder / "test.parquet", "--controls", "zero-shot"
-        )
-    return shlex.join(str(word) for word in ("python", *train))
+        data, base = out / "reference" / "data", ("--model_name_or_path", out / "reference" / "base")
+        if not (out / "reference" / "pairs.parquet").exists():
+            python("-m", "examples.kitchen.reference", "--data", video, "--out", out / "reference")
+        source = f"{{format: pairs, path: {out / 'reference' / 'pairs.parquet'}}}"
+        commands.build(data, "configs/kitchen_text_build.yaml", source)
+    folder, more = out / f"{run.name}-{seed}", (*base, "--seed", seed, *run.more)
+    commands.train(folder, run.script, run.config, data, *more)
+    commands.calibrate(folder, data)
+    commands.predict(folder, data, "test", "--controls", "zero-shot")
+    train = ("python", run.script, "--config", run.config, "--dataset_dir", data, "--output_dir", folder / "run", *more)
+    return shlex.join(str(word) for word in train)
 
 
-def row(run: Run, tuning: str, predictions: Path, calibrated: Path | None, command: str) -> str:
+def table(
+    runs: Sequence[Run], out: Path, seeds: Sequence[int], commands_of: dict[str, str], n_draws: int = 10_000
+) -> str:
+    """The rows, and the differences between those that differ in one thing."""
+    lines = [
+        "| evidence | verdict | tuned | F1 supported | F1 macro | AUC (95 %) | by seed | ECE (95 %) | command |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    judged: dict[str, Judged] = {}
+    for run in runs:
+        folders = [out / f"{run.name}-{seed}" for seed in seeds]
+        if run.tuning == "LoRA":  # the base is the same for all seeds
+            base = judge([rows_of(folders[0] / "test-zero-shot.parquet")], n_draws)
+            lines.append(row(run, "zero-shot", base, "the same run's control"))
+        judged[run.name] = judge_folders(folders, n_draws)
+        lines.append(row(run, run.tuning, judged[run.name], f"`{commands_of[run.name]}`"))
+    lines += ["", *differences(runs, judged), ""]
+    return "\n".join([*lines, made_with(judged[runs[0].name], n_draws)]) + "\n"
+
+
+def row(run: Run, tuning: str, judged: Judged, command: str) -> str:
     """One line: fine-tuned rows by their own calibration and threshold, zero-shot rows by sigmoid and 0.5."""
-    rows, _ = read_predictions(predictions)
-    used = [p for p in rows if p.error is None and p.label is not None]
-    margins, labels, groups = margins_of(used), labels_of(used), groups_of(used)
-    p, threshold = sigmoid(margins), 0.5
-    if calibrated is not None:
-        decision = read_decision(calibrated)
-        p, threshold = decision.calibration.predict(margins), decision.point().threshold
-    counts = confusion(p >= threshold, labels)
-    found = headline_intervals(margins, p, labels, groups, threshold)
-    auc = shown(float(roc_auc(margins, labels)), found["auc"])
-    ece = shown(ece_event(p, labels), found["ece_event"])
-    failed = len(rows) - len(used)
-    cells = [run.evidence, run.verdict, tuning, f"{f1(counts):.3f}", f"{f1_macro(counts):.3f}", auc, ece, command]
-    return "| " + " | ".join(cells) + " |" + (f" ({failed} failed)" if failed else "")
+    f1s = [f"{judged.observed[name]:.3f}" for name in ("f1", "f1_macro")]
+    auc, ece = (mean_text(judged, name) for name in ("auc", "ece_event"))
+    cells = [run.evidence, run.verdict, tuning, *f1s, auc, seeds_text(judged.of_seeds["auc"]), ece, command]
+    return "| " + " | ".join(cells) + " |"
 
 
-def shown(value: float, interval: Interval) -> str:
-    """A number with its interval."""
-    return f"{value:.3f} ({interval.low:.3f} to {interval.high:.3f})"
-
-
-def python(*words: object) -> None:
-    """Print a command as a user would type it, and run it with this interpreter."""
-    arguments = [str(word) for word in words]
-    print("$ python", shlex.join(arguments), flush=True)
-    subprocess.run([sys.executable, *arguments], check=True)
+def differences(runs: Sequence[Run], judged: dict[str, Judged]) -> list[str]:
+    """AUC of each run minus that of every other that differs from it in one of evidence, verdict and tuning."""
+    lines = []
+    for number, first in enumerate(runs):
+        for second in runs[number + 1 :]:
+            pairs = zip(*((r.evidence, r.verdict, r.tuning) for r in (first, second)), strict=True)
+            differing = [(one, other) for one, other in pairs if one != other]
+            if len(differing) == 1:
+                one, other = differing[0]
+                common = [w for w in (first.evidence, first.verdict, first.tuning) if w != one]
+                found = compare(judged[first.name], judged[second.name])
+                lines.append(f"- AUC, {one} minus {other} ({', '.join(common)}): {found}")
+    return lines
 
 
 if __name__ == "__main__":

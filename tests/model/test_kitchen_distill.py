@@ -1,6 +1,7 @@
-"""The kitchen's distillation: what is hidden from the student, how its table is made, and the base that is grown."""
+"""The kitchen's tables over seeds; of its distillation, what is hidden from the student and the base that is grown."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,9 @@ from sklearn.metrics import f1_score, roc_auc_score
 from examples.kitchen.distill import QUARTER, hide
 from examples.kitchen.distill_table import Row, auc_within_clips, judge, table, table_of_kinds
 from examples.kitchen.grow import grow
+from examples.kitchen.seeds import table as seeds_table
+from examples.kitchen.table import RUNS
+from examples.kitchen.table import table as kitchen_table
 from proofreel.core.pairs import Pair, Passage
 from proofreel.eval.calibrate import main as calibrate
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
@@ -65,7 +69,7 @@ def test_the_resamples_of_one_seed_are_those_of_the_headline_intervals(tmp_path)
     margins, labels, groups = drawn(tmp_path / "a", 3, 1.0)
     found = judge([Row("x", "", tmp_path / "a")], 500)
     expected = headline_intervals(margins, sigmoid(margins), labels, groups, 0.5, n_draws=500)
-    for ours, theirs in (("auc", "auc"), ("raw_ece", "ece_event")):
+    for ours, theirs in (("auc", "auc"), ("ece_before", "ece_event")):
         low, high = np.quantile(found.drawn[ours], [0.025, 0.975])
         assert (low, high) == pytest.approx((expected[theirs].low, expected[theirs].high))
 
@@ -75,8 +79,8 @@ def test_a_verifier_against_itself_differs_by_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr("examples.kitchen.distill_table.claims_per_second", lambda folders, out: [1.0] * len(folders))
     row = Row("x", "told", tmp_path / "a")
     text = table([[row]] * 5, tmp_path, 100)
-    assert "distilled minus labels alone: 0.000 (0.000 to 0.000)" in text
-    assert "over that of the teacher: 1.000 (1.000 to 1.000)" in text
+    assert "distilled minus labels alone: +0.000 (clips +0.000 to +0.000; seeds one alone), undecided" in text
+    assert "over that of the teacher: 1.000 (clips 1.000 to 1.000; seeds one alone), undecided" in text
     assert "50 test clips" in text
 
 
@@ -94,9 +98,34 @@ def test_students_of_other_kinds_are_compared_with_their_own_teacher_and_their_o
     for part in (first, second):
         assert f"over that of the teacher: {auc['mid'] / auc['high']:.3f} (" in part
         assert "those of the teacher: 1.50" in part
-    assert f"minus labels alone: {auc['mid'] - auc['low']:.3f} (" in first
+    assert f"minus labels alone: {auc['mid'] - auc['low']:+.3f} (" in first
     assert "minus labels alone" not in second
     assert text.count("| teacher | the high one |") == 1
+
+
+def test_the_demo_s_table_shows_mean_and_range_of_the_seeds(tmp_path):
+    aucs = []
+    for seed in (0, 1, 2):
+        margins, labels, _ = drawn(tmp_path / str(seed), seed, 1.5)
+        shutil.copy(tmp_path / str(seed) / "test.parquet", tmp_path / str(seed) / "test-mismatched-evidence.parquet")
+        aucs.append(roc_auc_score(labels, margins))
+    text = seeds_table([tmp_path / str(seed) for seed in (0, 1, 2)], 100)
+    assert f"| this verifier, mean of 3 seeds | 400 | {np.mean(aucs):.3f} (" in text
+    assert f"| lowest to highest seed | | {min(aucs):.3f} to {max(aucs):.3f} |" in text
+    assert "| Action | 400 |" in text
+    assert "3 training seeds, 50 test clips" in text
+
+
+def test_kitchen_runs_are_compared_where_they_differ_in_one_thing(tmp_path):
+    for number, run in enumerate(RUNS):
+        for seed in (0, 1, 2):
+            folder = tmp_path / f"{run.name}-{seed}"
+            drawn(folder, seed, 1.0 + (number % 2))
+            shutil.copy(folder / "test.parquet", folder / "test-zero-shot.parquet")
+    text = kitchen_table(RUNS, tmp_path, (0, 1, 2), {run.name: "python" for run in RUNS}, 100)
+    differences = [line for line in text.splitlines() if line.startswith("- AUC, ")]
+    assert len(differences) == 12  # the edges of a cube
+    assert all(line.endswith(", undecided") is ("LoRA minus QLoRA" not in line) for line in differences)
 
 
 def test_the_auc_within_clips_is_the_mean_of_theirs(tmp_path):

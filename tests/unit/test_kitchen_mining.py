@@ -10,7 +10,7 @@ from sklearn.metrics import roc_auc_score
 from examples.kitchen.annotating import annotate
 from examples.kitchen.filming import SPLITS, plan_clips, plan_long
 from examples.kitchen.mining import CANDIDATES, pooled, seen
-from examples.kitchen.mining_table import HARD, judge, table
+from examples.kitchen.mining_table import HARD, case_of, table
 from proofreel.core.pairs import VideoSegment, evidence_key
 from proofreel.data_prep.importers.base import Rejected
 from proofreel.data_prep.importers.facts import read_facts
@@ -78,18 +78,20 @@ def test_the_table_shows_means_over_seeds_and_paired_differences(tmp_path):
         for path, rows in zip(paths, seeds, strict=True):
             write_predictions(path / "test.parquet", rows[::-1], {})
     for kinds in (None, HARD, ("distractor",)):
-        found = judge(rounds, kinds, 200)
-        for seeds, observed in zip(rounds, found.of_seeds, strict=True):
-            for rows, auc in zip(seeds, observed, strict=True):
+        found = case_of(rounds, kinds, 200)
+        for seeds, observed in zip(rounds, found.rounds, strict=True):
+            for rows, auc in zip(seeds, observed.of_seeds["auc"], strict=True):
                 part = [p for p in rows if kinds is None or p.label == "supported" or p.origin[9:] in kinds]
                 assert auc == pytest.approx(
                     roc_auc_score([p.label == "supported" for p in part], [p.margin for p in part])
                 )
-        assert found.tests[0].difference == pytest.approx(np.mean(found.of_seeds[1]) - np.mean(found.of_seeds[0]))
+        assert found.tests[0].difference == pytest.approx(
+            found.rounds[1].observed["auc"] - found.rounds[0].observed["auc"]
+        )
         assert found.tests[0].p_value < 0.05
         assert found.n_negatives == {None: 400, HARD: 300}.get(kinds, 100)
     text = table(folders, 200)
-    whole = judge(rounds, None, 200)
-    assert f"| mined (round 1) | {np.mean(whole.of_seeds[1]):.3f} (" in text
-    assert f"| mined (round 1) | {whole.tests[0].difference:+.3f} (+" in text
-    assert "50 test clips and videos, 200 resamples" in text
+    whole = case_of(rounds, None, 200)
+    assert f"| mined (round 1) | {whole.rounds[1].observed['auc']:.3f} (" in text
+    assert f"| mined (round 1) | {whole.tests[0].difference:+.3f} (clips +" in text
+    assert "2 training seeds, 50 test clips, 200 resamples and permutations of clips and videos" in text
