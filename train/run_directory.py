@@ -24,7 +24,7 @@ from ..core import ConfigError
 from ..data_prep.dataset import read_manifest
 from ..data_prep.pipeline import git_revision
 from .arguments import VerdictArguments
-from .checkpoints import checkpoint_to_resume, remove_unfinished, step_of, write_json
+from .checkpoints import checkpoint_to_resume, clear_away, decided_on_rank_0, step_of, write_json
 
 RECORD, METRICS, BAD_ROWS = "run.json", "metrics.jsonl", "bad_rows.jsonl"
 
@@ -86,9 +86,11 @@ def start_run(
     earlier = _read_record(out)
     _check_same(earlier, json.loads(json.dumps(record, default=str)), out)
     requested: Any = training.resume_from_checkpoint
-    checkpoint = checkpoint_to_resume(out, requested if isinstance(requested, str) else True)
+    checkpoint = decided_on_rank_0(
+        lambda: checkpoint_to_resume(out, requested if isinstance(requested, str) else True), training
+    )
     if training.process_index == 0:
-        _take_up(out, earlier, record, -1 if checkpoint is None else step_of(checkpoint))
+        _take_up(out, earlier, record, checkpoint)
     # Early stopping goes on counting, and what was evaluated at step 0 is not evaluated again.
     training.restore_callback_states_from_checkpoint = checkpoint is not None
     training.eval_on_start = training.eval_on_start and checkpoint is None
@@ -174,9 +176,10 @@ def _check_same(earlier: Mapping[str, Any], now: Mapping[str, Any], out: Path) -
         )
 
 
-def _take_up(out: Path, earlier: dict[str, Any], record: Mapping[str, Any], step: int) -> None:
+def _take_up(out: Path, earlier: dict[str, Any], record: Mapping[str, Any], checkpoint: Path | None) -> None:
     """Leave the directory as it was after the checkpoint's step, and note who goes on from there."""
-    remove_unfinished(out)
+    clear_away(out, checkpoint)
+    step = -1 if checkpoint is None else step_of(checkpoint)
     # Lines of that step were logged before its checkpoint was written; the summary of a finished run comes again.
     for name in (METRICS, BAD_ROWS):
         trim_lines(out / name, lambda line: line["step"] <= step and "train_runtime" not in line)

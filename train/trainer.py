@@ -37,7 +37,15 @@ from ..eval.metrics import average_precision, confusion, ece_event, f1, roc_auc
 from ..models.decision import sigmoid
 from ..models.engine import IGNORED, Head, margin, verdict_logits
 from ..models.inputs import VisionLayout
-from .checkpoints import WRITE_ERRORS, checkpoint_to_resume, finite, read_seal, seal_checkpoint, unwritten
+from .checkpoints import (
+    damage_of,
+    decided_on_rank_0,
+    finite,
+    is_write_failure,
+    read_seal,
+    seal_checkpoint,
+    unwritten,
+)
 from .curves import draw_curves
 from .distillation_loss import DistillationLoss
 from .epochs import BatchStream, EpochOrder, few, survive
@@ -158,10 +166,8 @@ class VerdictTrainer(Trainer):
         self.add_callback(Watcher(self))
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """As Trainer's; `True` resumes from the last whole checkpoint, or begins where there is none."""
-        if resume_from_checkpoint:
-            requested = resume_from_checkpoint if resume_from_checkpoint is True else str(resume_from_checkpoint)
-            self.resumed_from = checkpoint_to_resume(Path(self.args.output_dir or ""), requested)
+        """As Trainer's, from step 0 or from a checkpoint that `checkpoint_to_resume` chose."""
+        self.resumed_from = Path(resume_from_checkpoint) if resume_from_checkpoint else None
         if "wandb" in (self.args.report_to or ()):
             os.environ.setdefault("WANDB_DIR", self.args.output_dir or "")  # else it writes to where one happens to be
         return super().train(str(self.resumed_from) if self.resumed_from else None, *args, **kwargs)
@@ -340,8 +346,10 @@ class VerdictTrainer(Trainer):
             self.accelerator.wait_for_everyone()
             if writes:
                 seal_checkpoint(folder, {"step": self.state.global_step, "since_last_log": window})
-        except WRITE_ERRORS as error:
-            raise unwritten(folder, error) from error
+        except Exception as error:
+            if is_write_failure(error):
+                raise unwritten(folder, error) from error
+            raise
         finally:
             self.args.save_total_limit = limit
         if writes:
@@ -361,6 +369,12 @@ class VerdictTrainer(Trainer):
         self._restore(dtypes)
 
     def _load_best_model(self) -> None:
+        best = Path(self.state.best_model_checkpoint or "")
+        if (damage := decided_on_rank_0(lambda: damage_of(best), self.args)) is not None:
+            raise RunError(
+                f"{best}: the best checkpoint is damaged, got {damage}; put the file back and resume, or remove the "
+                "folder and resume: the last weights are then the verifier's"
+            )
         dtypes = self._dtypes()
         super()._load_best_model()
         self._restore(dtypes)

@@ -192,10 +192,13 @@ def test_two_processes_learn_and_measure_what_one_does_and_leave_its_adapter(
     assert {t["best_step"] for t in told} == {logged(reference, "eval_auc").index(best) + 1}
     if "zero3" in config:  # the most intricate checkpoints: go on from one, and arrive where the whole run did
         whole = shutil.copytree(out / "checkpoint-3", tmp_path / "whole")
-        shutil.rmtree(out / "checkpoint-3")
+        shard = next((out / "checkpoint-3").rglob("*rank_1*optim_states.pt"))
+        shard.write_bytes(bytes(shard.stat().st_size))  # both ranks must pass over this checkpoint
         shutil.rmtree(out / "draft")
         launch(config, tiny_base, rows, out, "--resume_from_checkpoint", "true", **changes)
         check_same_adapter(whole, out / "checkpoint-3")
+        assert (out / "damaged-checkpoint-3").is_dir()
+        assert json.loads((out / "run.json").read_text())["resumed"][0]["after_step"] == 2
         assert logged(out, "loss")[-1] == pytest.approx(logged(reference, "loss")[-1], abs=TOLERANCE)
 
 

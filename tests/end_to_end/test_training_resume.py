@@ -23,16 +23,10 @@ from proofreel.data_prep.dataset.shards import read_split
 from proofreel.models.engine.packing import IGNORED
 from proofreel.train.arguments import parse
 from proofreel.train.batching import group_pairs
-from proofreel.train.checkpoints import (
-    COMPLETE,
-    checkpoint_to_resume,
-    choose_best,
-    read_seal,
-    remove_unfinished,
-    seal_checkpoint,
-)
+from proofreel.train.checkpoints import COMPLETE, choose_best
 from proofreel.train.dataset import IDLE
 from proofreel.train.epochs import EpochOrder
+from proofreel.train.faults import RunError
 from proofreel.train.recipe import run
 from proofreel.train.trainer import verdict_metrics
 
@@ -166,6 +160,45 @@ def test_a_checkpoint_that_is_not_whole_is_passed_over(train, straight, tmp_path
     assert_same_run(train("run", **HARD, resume_from_checkpoint=True), straight)
 
 
+def damage(path):
+    """Flip the last bit of an adapter, zero anything else; the size stays. Returns the content it then has."""
+    content = bytearray(path.read_bytes())
+    content = content[:-1] + bytes([content[-1] ^ 1]) if path.suffix == ".safetensors" else bytes(len(content))
+    path.write_bytes(content)
+    return content
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "optimizer.pt"])
+def test_a_damaged_checkpoint_is_passed_over_and_the_run_says_so(train, straight, tmp_path, capsys, name):
+    """A flipped bit of an adapter loads without a word, and a zeroed optimiser is a traceback of torch."""
+    path = rewind(straight, tmp_path / "run") / "checkpoint-9" / name
+    content = damage(path)
+    assert_same_run(train("run", **HARD, resume_from_checkpoint=True), straight)
+    said = capsys.readouterr().err
+    for words in ("warning", "checkpoint-9: is damaged", name, "goes on from checkpoint-8"):
+        assert words in said
+    assert (tmp_path / "run" / "damaged-checkpoint-9" / name).read_bytes() == content
+
+
+def test_a_checkpoint_sealed_by_sizes_alone_still_resumes_with_a_note(train, straight, tmp_path, capsys):
+    seal = rewind(straight, tmp_path / "run", "checkpoint-8", "checkpoint-9") / "checkpoint-6" / COMPLETE
+    seal.write_text(json.dumps({k: v for k, v in json.loads(seal.read_text()).items() if k != "sha256"}))
+    assert_same_run(train("run", **HARD, resume_from_checkpoint=True), straight)
+    assert "checkpoint-6 was sealed by an earlier release" in capsys.readouterr().err
+
+
+def test_a_best_checkpoint_that_is_damaged_never_becomes_the_verifier(train, straight, tmp_path):
+    folder = rewind(straight, tmp_path / "run", "checkpoint-9")
+    state = json.loads((folder / "checkpoint-8" / "trainer_state.json").read_text())
+    best = folder / f"checkpoint-{state['best_global_step']}"
+    if best.name == "checkpoint-8":
+        pytest.fail("the best of this run must be an earlier one; choose other settings")
+    damage(best / "adapter_model.safetensors")
+    with pytest.raises(RunError, match=rf"{best.name}: the best checkpoint is damaged, got adapter_model"):
+        train("run", **HARD, resume_from_checkpoint=True)
+    assert not (folder / "draft").exists()
+
+
 def test_a_finished_run_that_is_resumed_takes_no_more_steps(train, straight, tmp_path):
     shutil.copytree(straight, tmp_path / "run")
     assert_same_run(train("run", **HARD, resume_from_checkpoint=True), straight)
@@ -221,28 +254,6 @@ def test_what_does_not_change_what_is_learned_may_change(train, straight, datase
     shutil.copytree(dataset, tmp_path / "data")
     changes = {"dataset": tmp_path / "data", "cache_gib": 0, "save_total_limit": 9, "bad_rows": "skip"}
     assert_same_run(train("run", **(HARD | changes), resume_from_checkpoint=True), straight)
-
-
-def test_a_checkpoint_is_whole_when_its_mark_and_its_sizes_say_so(tmp_path):
-    for step in (2, 10):
-        folder = tmp_path / f"checkpoint-{step}"
-        (folder / "global_step").mkdir(parents=True)
-        (folder / "global_step" / "part.bin").write_bytes(b"1234")
-        seal_checkpoint(folder, {"step": step, "loss": math.nan})
-    two, ten = tmp_path / "checkpoint-2", tmp_path / "checkpoint-10"
-    assert checkpoint_to_resume(tmp_path, True) == ten  # by number, not by name
-    assert json.loads((ten / COMPLETE).read_text())["loss"] is None
-    with pytest.raises(ConfigError, match=r"later checkpoints would be overwritten.*checkpoint-10"):
-        checkpoint_to_resume(tmp_path, str(two))
-    (ten / "global_step" / "part.bin").write_bytes(b"123")
-    assert read_seal(ten) is None
-    assert checkpoint_to_resume(tmp_path, True) == two == checkpoint_to_resume(tmp_path, str(two))
-    with pytest.raises(ConfigError, match="not a whole checkpoint"):
-        checkpoint_to_resume(tmp_path, str(ten))
-    remove_unfinished(tmp_path)
-    assert not ten.exists()
-    (two / COMPLETE).write_text("{")
-    assert checkpoint_to_resume(tmp_path, True) is None
 
 
 def test_the_best_checkpoint_by_auc_is_the_one_that_is_kept(train):
