@@ -4,8 +4,9 @@
     proofreel export --verifier DRAFT --calibration DIR --data DIR --out DIR --report DIR --predictions test.parquet
     proofreel export --verifier DRAFT --calibration DIR --data DIR --out DIR --merge --recalibrate --test-split test
 
---merge stores the whole model: the adapter merged into its base, which is never quantised. Where that changes what the
-verifier says, the calibration is fitted again if --recalibrate allows it; else nothing is written.
+--merge stores the whole model: the adapter merged into its base, which is never quantised. --time-rule rounded takes a
+draft of an older release to today's positions (docs/positions.md). Where that changes what the verifier says, the
+calibration is fitted again if --recalibrate allows it; else nothing is written.
 """
 
 import argparse
@@ -18,11 +19,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, export, and report the self-test."""
     parser = _parser()
     args = parser.parse_args(argv)
-    if not args.merge and (args.recalibrate or args.merge_dtype):
-        parser.error("--recalibrate and --merge-dtype need --merge")
+    changes = args.merge or args.time_rule is not None
+    if (args.recalibrate and not changes) or (args.merge_dtype and not args.merge):
+        parser.error("--recalibrate needs --merge or --time-rule, and --merge-dtype needs --merge")
 
     from proofreel.core import ProofreelError
-    from proofreel.eval.publishing import Evaluation, Merge, export, push_to_hub
+    from proofreel.eval.publishing import Change, Evaluation, export, push_to_hub
 
     try:
         result = export(
@@ -32,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.out,
             args.base,
             Evaluation(args.report, args.predictions, args.test_split),
-            Merge(args.merge_dtype, args.recalibrate) if args.merge else None,
+            Change(args.merge, args.merge_dtype, args.time_rule, args.recalibrate) if changes else None,
             args.license,
             args.device,
         )
@@ -60,11 +62,14 @@ def _parser() -> argparse.ArgumentParser:
     evaluation.add_argument("--report", type=Path, help="folder written by eval/report.py")
     evaluation.add_argument("--predictions", type=Path, help="Parquet of the reported rows: a margin of each is kept")
     evaluation.add_argument("--test-split", metavar="SPLIT", help="score this split and report on it now, instead")
-    merging = parser.add_argument_group("merging")
+    merging = parser.add_argument_group("changing the draft on the way")
     merging.add_argument("--merge", action="store_true", help="store the whole model instead of an adapter")
     merging.add_argument("--merge-dtype", choices=["float32", "bfloat16", "float16"], help="default: as trained")
     merging.add_argument(
-        "--recalibrate", action="store_true", help="fit the calibration again where merging changes the margins"
+        "--time-rule", choices=["rounded", "truncated"], help="place frames by this rule; default: as the draft says"
+    )
+    merging.add_argument(
+        "--recalibrate", action="store_true", help="fit the calibration again where such a change moves the margins"
     )
     hub = parser.add_argument_group("publishing on the Hugging Face hub")
     hub.add_argument("--push-to-hub", metavar="REPO_ID", help="upload the finished directory to owner/name")

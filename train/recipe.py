@@ -46,7 +46,7 @@ from ..models.directory import (
     write_directory,
 )
 from ..models.engine import HEADS, Head, VisionFeatures, head_name, make_head, vision_tower
-from ..models.inputs import Encoder, LabelWords
+from ..models.inputs import TIME_RULES, Encoder, LabelWords
 from .arguments import DistillArguments, VerdictArguments, parse, parse_distill, torch_dtype
 from .batching import TokenCounts, make_batches
 from .checkpoints import choose_best
@@ -172,6 +172,7 @@ def make_encoder(arguments: VerdictArguments, base: Path, config: Any) -> Encode
         arguments.sampling(),
         arguments.position_rule,  # type: ignore[arg-type]  (mrope_positions refuses unknown rules)
         arguments.max_tokens,
+        TIME_RULES[0],
     )
 
 
@@ -392,6 +393,7 @@ def _verifier_config(
         labels=head.labels,
         sampling=arguments.sampling(),
         position_rule=arguments.position_rule,  # type: ignore[arg-type]
+        time_rule=TIME_RULES[0],
         max_tokens=arguments.max_tokens,
         dtype=str(dtype).removeprefix("torch."),  # type: ignore[arg-type]
         quantization=json.loads(json.dumps(quantization.to_diff_dict())) if quantization is not None else None,

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
-    from .exporting import Evaluation, Merge, export
+    from .exporting import Change, Evaluation, export
     from .hub import push_to_hub
 
 __all__ = [
+    "Change",
     "Evaluation",
-    "Merge",
     "export",
     "push_to_hub",
 ]

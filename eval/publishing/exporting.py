@@ -1,7 +1,8 @@
 """From a draft and its calibration to the published verifier directory.
 
-An adapter may be merged into its base on the way. Its calibration is then kept where the margins of the calibration
-rows stay the same; where they do not, it is fitted again on the new ones if `recalibrate` says so, else refused.
+An adapter may be merged into its base on the way, and a draft of an older release may take up today's time rule. Its
+calibration is then kept where the margins of the calibration rows stay the same; where they do not, it is fitted again
+on the new ones if `recalibrate` says so, else refused.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ...models.directory import (
     write_directory,
     write_merged,
 )
-from ...models.inputs import Windowing
+from ...models.inputs import TimeRule, Windowing
 from ...models.verifier import TOLERANCE, SelfTest, Verifier, selftest, write_golden
 from ..calibration import FITTED_ROWS_FILE, MIN_ROWS, PerGroup, fit_decision, write_fitted_rows
 from ..decisions import criterion_of
@@ -149,25 +150,29 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Merge:
-    """Merge the adapter into its full-precision base.
+class Change:
+    """How a draft is changed before it is exported.
 
     Attributes:
-        dtype: of the stored weights; None: as trained.
-        recalibrate: where merging changes the function, fit calibration and thresholds again instead of refusing.
+        merge: merge the adapter into its full-precision base and store the whole model.
+        dtype: of the merged weights; None: as trained.
+        time_rule: by which it places frames from now on; None: as the draft says.
+        recalibrate: where that changes the function, fit calibration and thresholds again instead of refusing.
     """
 
+    merge: bool = False
     dtype: Dtype | None = None
+    time_rule: TimeRule | None = None
     recalibrate: bool = False
 
 
 @dataclass(frozen=True)
 class _Ready:
-    """A draft that will be exported as it is, the calibration folder that belongs to it, and how it was merged."""
+    """A draft that will be exported as it is, the calibration folder that belongs to it, and what a change did."""
 
     draft: Path
     calibration: Path
-    merged: dict[str, Any] | None = None
+    measured: dict[str, Any] | None = None  # None: nothing was changed
 
 
 def export(
@@ -177,7 +182,7 @@ def export(
     out: Path,
     base: Path | None = None,
     evaluation: Evaluation | None = None,
-    merge: Merge | None = None,
+    change: Change | None = None,
     license: str | None = None,
     device: str = "cpu",
 ) -> SelfTest:
@@ -186,17 +191,17 @@ def export(
     Args:
         draft: what training left.
         calibration: folder with calibration.json and thresholds.json fitted on the draft's own predictions.
-        data: data set whose calibration split gives the golden inputs, and the rows a merged verifier is compared on.
+        data: data set whose calibration split gives the golden inputs, and the rows a changed verifier is compared on.
         out: must not exist.
         base: base checkpoint, if not where the draft says.
         evaluation: what travels along as eval/.
-        merge: store the whole model instead of an adapter.
+        change: store the whole model instead of an adapter, or take up another time rule.
         license: for the model card.
         device: where golden margins, and everything else scored here, are computed.
 
     Raises:
-        CalibrationError: the calibration was fitted on another verifier's predictions; or merging changes the function
-            and fitting again was not asked for, or does not work out.
+        CalibrationError: the calibration was fitted on another verifier's predictions; or a change of it changes the
+            function and fitting again was not asked for, or does not work out.
         ConfigError: an evaluation that cannot hold for what is exported.
         DirectoryError: the exported directory does not reproduce its own golden margins.
     """
@@ -206,8 +211,8 @@ def export(
     windowing = _check_fitted(draft, calibration)
     with _workplace(out) as work:
         ready = _Ready(draft, calibration)
-        if merge is not None:
-            ready = _merged(draft, calibration, windowing, data, work, base, merge, device)
+        if change is not None:
+            ready = _changed(draft, calibration, windowing, data, work, base, change, device)
         verifier = _load(ready.draft, windowing, base, device)
         if evaluation.split is not None:
             evaluate(verifier, data, evaluation.split, ready.calibration, work / "eval")
@@ -265,39 +270,57 @@ def _workplace(out: Path) -> Iterator[Path]:
         yield Path(work)
 
 
-def _merged(
+def _changed(
     draft: Path,
     calibration: Path,
     windowing: Windowing | None,
     data: Path,
     work: Path,
     base: Path | None,
-    merge: Merge,
+    change: Change,
     device: str,
 ) -> _Ready:
-    """The merged draft with its calibration: the one there is where margins are the same, else one fitted again."""
-    trained_dtype = read_directory(draft).dtype
-    write_merged(draft, work / "merged", base, merge.dtype)
+    """The changed draft with its calibration: the one there is where margins are the same, else one fitted again."""
+    trained_dtype, changed = read_directory(draft).dtype, draft
+    if change.merge:
+        write_merged(draft, changed := work / "merged", base, change.dtype)
+    if change.time_rule is not None:
+        changed = _write_ruled(changed, work / "ruled", change.time_rule)
     before = _score(draft, windowing, data, work / "before.parquet", base, device)
-    after = _score(work / "merged", windowing, data, work / "after.parquet", base, device)
+    after = _score(changed, windowing, data, work / "after.parquet", base, device)
     found = compare(before, after, trained_dtype)
     if not found.same:
-        if not merge.recalibrate:
+        if not change.recalibrate:
+            what = " and ".join(["merging"] * change.merge + ["the time rule"] * (change.time_rule is not None))
             raise CalibrationError(
-                f"{draft}: merging changes what it says, got margins up to {found.max_difference:.4g} apart on "
-                f"{found.n} calibration rows; pass --recalibrate to fit the calibration again, or export the adapter"
+                f"{draft}: {what} changes what it says, got margins up to {found.max_difference:.4g} apart on "
+                f"{found.n} calibration rows; pass --recalibrate to fit the calibration again, or export it as it is"
             )
         decision = read_decision(calibration)
         about = {
             "split": "calibration",
             "predictions_sha256": sha256_of(work / "after.parquet"),
-            "verifier_fingerprint": fingerprint(work / "merged"),
+            "verifier_fingerprint": fingerprint(changed),
         }
         calibration = work / "recalibrated"
-        write_decision(calibration, refit(decision, after, about, f"{draft} merged"))
+        write_decision(calibration, refit(decision, after, about, f"{draft} changed"))
         write_fitted_rows(calibration, after)
     measured = dataclasses.asdict(found) | {"calibration": "kept" if found.same else "fitted again"}
-    return _Ready(work / "merged", calibration, measured)
+    return _Ready(changed, calibration, measured)
+
+
+def _write_ruled(draft: Path, out: Path, time_rule: TimeRule) -> Path:
+    """The same draft under another time rule."""
+    config = read_directory(draft)
+    base = dataclasses.replace(config.base, path=relative_base(config.base.path, old=draft, new=out))
+    took = {"from": config.time_rule, "from_fingerprint": fingerprint(draft)}
+    ruled = dataclasses.replace(config, base=base, time_rule=time_rule, trained=config.trained | {"time_rule": took})
+
+    def fill(folder: Path) -> None:
+        shutil.copytree(draft, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(MANIFEST))
+        (folder / CONFIG).write_text(ruled.to_json(), encoding="utf-8")
+
+    return write_directory(out, fill)
 
 
 def _score(
@@ -308,17 +331,18 @@ def _score(
 
 def _check_holds(evaluation: Evaluation, ready: _Ready) -> None:
     given = evaluation.report or evaluation.predictions
-    if given is not None and ready.merged is not None and not ready.merged["same"]:
+    if given is not None and ready.measured is not None and not ready.measured["same"]:
         raise ConfigError(
-            f"{given}: is of the verifier before merging, which changed it, got margins up to "
-            f"{ready.merged['max_difference']:.4g} apart; name the split to score again (--test-split), or leave it out"
+            f"{given}: is of the verifier before merging or a new time rule changed it, got margins up to "
+            f"{ready.measured['max_difference']:.4g} apart; name the split to score again (--test-split), or leave it "
+            "out"
         )
 
 
 def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path) -> VerifierConfig:
-    """Weights, processor, configuration, decision and golden inputs. A merged draft is temporary: its files move."""
+    """Weights, processor, configuration, decision and golden inputs. A changed draft is temporary: its files move."""
     config = _described(read_directory(ready.draft), out, ready, verifier)
-    move_or_copy = shutil.copy2 if ready.merged is None else shutil.move
+    move_or_copy = shutil.copy2 if ready.measured is None else shutil.move
     unwanted = shutil.ignore_patterns(MANIFEST)
     shutil.copytree(ready.draft, folder, dirs_exist_ok=True, ignore=unwanted, copy_function=move_or_copy)
     (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
@@ -330,12 +354,13 @@ def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path
 
 
 def _described(config: VerifierConfig, out: Path, ready: _Ready, verifier: Verifier) -> VerifierConfig:
-    """The configuration as published: the base as seen from `out`, the packages it needs, what merging did."""
+    """The configuration as published: the base as seen from `out`, the packages it needs, what a change did."""
     path = relative_base(config.base.path, old=ready.draft, new=out)
     needed = requirements_of(verifier.encoder.layout.sees, config.weights == "adapter", config.quantization is not None)
     trained = config.trained
-    if ready.merged is not None:
-        trained = trained | {"merged": trained["merged"] | ready.merged}
+    for name in ("merged", "time_rule"):
+        if ready.measured is not None and name in trained:
+            trained = trained | {name: trained[name] | ready.measured}
     return dataclasses.replace(
         config,
         base=dataclasses.replace(config.base, path=path),

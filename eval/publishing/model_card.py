@@ -152,7 +152,8 @@ def run_lines(config: VerifierConfig) -> list[str]:
         lines.append(f"The base is quantised: {config.quantization.get('bnb_4bit_quant_type', '8 bit')}.")
     if (start := config.trained.get("adapter_from")) is not None:
         lines.append(f"Training began from the adapter of verifier `{start[:12]}`.")
-    return lines + _teacher_lines(config.trained.get("teacher")) + _merge_lines(config.trained.get("merged"))
+    lines += _teacher_lines(config.trained.get("teacher")) + _merge_lines(config.trained.get("merged"))
+    return lines + _time_lines(config.time_rule, config.trained.get("time_rule"))
 
 
 def _teacher_lines(teacher: Mapping[str, Any] | None) -> list[str]:
@@ -173,6 +174,16 @@ def _merge_lines(merged: Mapping[str, Any] | None) -> list[str]:
         f"The adapter (verifier {merged['from_fingerprint'][:12]}), trained over {over} in {merged['from_dtype']}, was "
         f"merged into the full-precision base. On {merged['n']:,} calibration rows margins moved by at most "
         f"{merged['max_difference']:.2g}; the calibration was {merged['calibration']}."
+    ]
+
+
+def _time_lines(rule: str, took: Mapping[str, Any] | None) -> list[str]:
+    if not took:
+        return []
+    return [
+        f"Frames stand by the time rule `{rule}`; it was trained by `{took['from']}` (verifier "
+        f"{took['from_fingerprint'][:12]}). On {took['n']:,} calibration rows margins moved by at most "
+        f"{took['max_difference']:.2g}; the calibration was {took['calibration']}."
     ]
 
 

@@ -33,9 +33,10 @@ from ...core import ConfigError, DirectoryError, Label, Prompt, from_mapping, sh
 from ...data_prep.media import FrameSampling
 from ..backbones import check_safetensors, check_settings, download, is_plain_name, read_json
 from ..engine import HEADS
-from ..inputs import PositionRule, Windowing
+from ..inputs import PositionRule, TimeRule, Windowing
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
+_OLDER = ("1.0", "1.1")  # schemas that are read
 MANIFEST = "MANIFEST.sha256"
 CONFIG = "verifier_config.json"
 ALLOWED_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".md", ".html", ".parquet")
@@ -75,6 +76,7 @@ class VerifierConfig:
     refuted_id: int
     sampling: FrameSampling
     position_rule: PositionRule = "published"
+    time_rule: TimeRule = "rounded"  # schemas 1.0 and 1.1 do not record it: theirs is "truncated"
     head: str = "next_token"  # one of `HEADS`
     labels: tuple[Label, ...] = ("supported", "refuted")
     max_tokens: int = 8192
@@ -89,8 +91,8 @@ class VerifierConfig:
     prompt_sha256: str = ""
 
     def to_json(self) -> str:
-        """The file's text; carries the prompt's hash so that an edited template is noticed."""
-        values = dataclasses.asdict(self) | {"prompt_sha256": self.prompt.sha256}
+        """The file's text, in this release's schema; the prompt's hash shows that a template was edited."""
+        values = dataclasses.asdict(self) | {"prompt_sha256": self.prompt.sha256, "schema_version": SCHEMA_VERSION}
         return json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
@@ -163,13 +165,20 @@ def read_directory(directory: str | Path) -> VerifierConfig:
     check_manifest(directory)
     check_contents(directory)
     try:
-        config = from_mapping(VerifierConfig, values, where=str(path))
+        config = from_mapping(VerifierConfig, _rules_of(version) | values, where=str(path))
     except ConfigError as error:
-        newer = "" if version in ("1.0", SCHEMA_VERSION) else f" (written with schema {version}, read {SCHEMA_VERSION})"
+        newer = (
+            "" if version in (*_OLDER, SCHEMA_VERSION) else f" (written with schema {version}, read {SCHEMA_VERSION})"
+        )
         where = "" if str(path) in str(error) else f"{path}: "
         raise DirectoryError(f"{where}{error}{newer}") from error
     _check_config(path, config)
     return config
+
+
+def _rules_of(version: str) -> dict[str, str]:
+    """What a directory of this schema means by saying nothing."""
+    return {"time_rule": "truncated"} if version in _OLDER else {}
 
 
 def _check_config(path: Path, config: VerifierConfig) -> None:

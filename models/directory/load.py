@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,8 +18,10 @@ from ...core import ConfigError, DirectoryError, ModelInputError
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from ..decision import CALIBRATION_FILE, Decision, read_decision
 from ..engine import Head, make_head
-from ..inputs import Encoder, LabelWords, Windowing
+from ..inputs import TIME_RULES, Encoder, LabelWords, Windowing
 from .format import EvidenceKind, VerifierConfig, check_requirements, find_verifier, fingerprint, read_directory
+
+_log = logging.getLogger(__name__)
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 Quantization = Literal["nf4", False] | None
@@ -101,6 +105,8 @@ def load_parts(
             f"{directory}: label words tokenise to {words}, recorded were {config.supported_id} and "
             f"{config.refuted_id}; the tokenizer is not the one this verifier was trained with"
         )
+    if encoder.layout.sees and config.time_rule != TIME_RULES[0]:
+        _tell_older_rule(directory, config.time_rule)
     calibrated = adapter and (directory / CALIBRATION_FILE).is_file()
     return Parts(
         model,
@@ -112,6 +118,18 @@ def load_parts(
         config.modalities,
         config.windowing,
         notes,
+    )
+
+
+@cache
+def _tell_older_rule(directory: Path, rule: str) -> None:
+    """Once per directory and process: what it keeps, and how to leave it."""
+    _log.warning(
+        "%s: keeps the time rule %r, by which some regular frames stand one position early, and its margins; "
+        "`proofreel export --time-rule %s --recalibrate` of its draft takes up today's (docs/positions.md)",
+        directory,
+        rule,
+        TIME_RULES[0],
     )
 
 
@@ -250,6 +268,7 @@ def make_encoder(processor_path: str | Path, model_config: Any, config: Verifier
         config.sampling,
         config.position_rule,
         config.max_tokens,
+        config.time_rule,
     )
 
 

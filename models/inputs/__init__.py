@@ -19,7 +19,16 @@ if TYPE_CHECKING:
         tensor_bytes,
         unpack_features,
     )
-    from .mrope import POSITION_RULES, TEXT_LAYOUT, PositionRule, VisionLayout, claim_positions, mrope_positions
+    from .mrope import (
+        POSITION_RULES,
+        TEXT_LAYOUT,
+        TIME_RULES,
+        PositionRule,
+        TimeRule,
+        VisionLayout,
+        claim_positions,
+        mrope_positions,
+    )
     from .windowing import Windowing
 
 __all__ = [
@@ -27,6 +36,7 @@ __all__ = [
     "FORMAT",
     "POSITION_RULES",
     "TEXT_LAYOUT",
+    "TIME_RULES",
     "EncodedEvidence",
     "Encoder",
     "LabelWords",
@@ -34,6 +44,7 @@ __all__ = [
     "MediaFeatures",
     "PieceFeatures",
     "PositionRule",
+    "TimeRule",
     "VisionLayout",
     "Windowing",
     "claim_positions",

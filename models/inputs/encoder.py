@@ -35,7 +35,7 @@ from ...data_prep.media import (
     target_size,
 )
 from .chat_text import ChatText
-from .mrope import PositionRule, VisionLayout, mrope_positions
+from .mrope import PositionRule, TimeRule, VisionLayout, mrope_positions
 
 FORMAT = 1  # of entries: change it with their layout
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -172,6 +172,7 @@ class Encoder:
         sampling: FrameSampling,
         rule: PositionRule = "published",
         max_tokens: int = 8192,
+        time_rule: TimeRule = "rounded",
     ) -> None:
         """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut.
 
@@ -183,6 +184,7 @@ class Encoder:
             _check_patches(processor, layout)
         self.processor, self.layout, self.prompt, self.sampling = processor, layout, prompt, sampling
         self.rule: PositionRule = rule
+        self.time_rule: TimeRule = time_rule
         self.tokenizer, self.max_tokens, self.chat = processor.tokenizer, max_tokens, ChatText(prompt, processor)
 
     def claim_ids(self, claim: str, context: str | None = None) -> torch.Tensor:
@@ -219,6 +221,7 @@ class Encoder:
             video_grids_N3=vision.get("video_grid_thw"),
             seconds_per_grid_N=vision.get("second_per_grid_ts"),
             rule=self.rule,
+            time_rule=self.time_rule,
         )
         return EncodedEvidence(ids, positions, start, vision)
 

@@ -7,7 +7,11 @@ after a video (docs/positions.md). Two rules:
   transformers 4.x and vLLM do, so it is how released checkpoints were trained and are served. The default.
 - ``hf5``: text resumes after max(height, width) and ignores time, as transformers 5.23's `get_rope_index` does.
 
-Temporal positions are seconds times `tokens_per_second`, truncated after the product (Qwen2.5-VL's absolute time).
+Temporal positions are seconds times `tokens_per_second`, made whole after the product (Qwen2.5-VL's absolute time):
+
+- ``rounded``: to a millionth of a position, then down. Seconds per grid are an average in floats: 0.9999999999999996 s
+  are one second. The default.
+- ``truncated``: down at once, as releases that wrote schemas 1.0 and 1.1 did. Their directories keep it.
 
 Shape suffixes: _T tokens, _3T the three rotary axes (time, height, width) by tokens, _N3 grids by (t, h, w).
 """
@@ -24,6 +28,11 @@ from ...data_prep.media import SIDE_STEP
 
 PositionRule = Literal["published", "hf5"]
 POSITION_RULES: tuple[PositionRule, ...] = ("published", "hf5")
+
+TimeRule = Literal["rounded", "truncated"]
+TIME_RULES: tuple[TimeRule, ...] = ("rounded", "truncated")
+
+_PARTS = 10**6  # of a position, above the noise of float64 in a day of video, below the tick of a container
 
 
 @dataclass(frozen=True)
@@ -64,6 +73,7 @@ def mrope_positions(
     video_grids_N3: torch.Tensor | None = None,
     seconds_per_grid_N: torch.Tensor | None = None,
     rule: PositionRule = "published",
+    time_rule: TimeRule = "rounded",
 ) -> tuple[torch.Tensor, int]:
     """Rotary positions of one sequence.
 
@@ -74,6 +84,7 @@ def mrope_positions(
         video_grids_N3: (videos, 3) likewise.
         seconds_per_grid_N: (videos,) seconds between neighbouring temporal patches, from the real frame times.
         rule: where text resumes after a video.
+        time_rule: how a temporal position becomes whole.
 
     Returns:
         (3, T) int64 positions, and the position the next text token takes.
@@ -83,6 +94,8 @@ def mrope_positions(
     """
     if rule not in POSITION_RULES:
         raise ModelInputError(f"positions: unknown rule, got {rule!r}; use one of {list(POSITION_RULES)}")
+    if time_rule not in TIME_RULES:
+        raise ModelInputError(f"positions: unknown time rule, got {time_rule!r}; use one of {list(TIME_RULES)}")
     grids = {
         layout.image_token_id: _grid_queue(image_grids_N3, None),
         layout.video_token_id: _grid_queue(video_grids_N3, seconds_per_grid_N),
@@ -93,7 +106,7 @@ def mrope_positions(
         if ids[i] in grids:
             if not grids[ids[i]]:
                 raise ModelInputError(f"positions: placeholder {ids[i]} at token {i} has no grid left; pass its pixels")
-            part, n_tokens, start = _vision_block(*grids[ids[i]].pop(0), start, layout, rule)
+            part, n_tokens, start = _vision_block(*grids[ids[i]].pop(0), start, layout, rule, time_rule)
             if ids[i : i + n_tokens] != [ids[i]] * n_tokens:
                 raise ModelInputError(f"positions: a grid of {n_tokens} tokens meets fewer placeholders at token {i}")
         else:
@@ -114,6 +127,22 @@ def claim_positions(n_tokens: int, start: int) -> torch.Tensor:
     return (torch.arange(n_tokens) + start).expand(3, -1)
 
 
+def temporal_positions(
+    n_grids: int, seconds_per_grid_N: torch.Tensor, tokens_per_second: float, time_rule: TimeRule = "rounded"
+) -> torch.Tensor:
+    """(N, n_grids) int64 positions in time of the grids of N videos, from the start of each.
+
+    Args:
+        n_grids: temporal patches of every one of the videos.
+        seconds_per_grid_N: (N,) float64 seconds between neighbouring patches.
+        tokens_per_second: positions in a second.
+        time_rule: how a position becomes whole.
+    """
+    # Float64 product first, made whole last: casting the seconds first would put all frames of a fast clip at 0.
+    time_NT = torch.arange(n_grids, dtype=torch.float64) * (tokens_per_second * seconds_per_grid_N)[:, None]
+    return time_NT.long() if time_rule == "truncated" else (time_NT * _PARTS).round().long() // _PARTS
+
+
 def _grid_queue(grids_N3: torch.Tensor | None, seconds_N: torch.Tensor | None) -> list[tuple[list[int], float | None]]:
     grids = [] if grids_N3 is None else grids_N3.tolist()
     seconds: list[float | None] = [None] * len(grids) if seconds_N is None else list(seconds_N.tolist())
@@ -123,15 +152,20 @@ def _grid_queue(grids_N3: torch.Tensor | None, seconds_N: torch.Tensor | None) -
 
 
 def _vision_block(
-    grid: list[int], seconds: float | None, start: int, layout: VisionLayout, rule: PositionRule
+    grid: list[int],
+    seconds: float | None,
+    start: int,
+    layout: VisionLayout,
+    rule: PositionRule,
+    time_rule: TimeRule,
 ) -> tuple[torch.Tensor, int, int]:
     """Positions of one image or video, its token count, and where text resumes."""
     t, h, w = grid[0], grid[1] // layout.spatial_merge_size, grid[2] // layout.spatial_merge_size
     if t > 1 and seconds is None:
         raise ModelInputError("positions: a video has no seconds per grid, got None; pass its real frame times")
-    # Float64 product first, truncation last: casting the seconds first would put all frames of a fast clip at 0.
-    time = (torch.arange(t, dtype=torch.float64) * (layout.tokens_per_second * (seconds or 0.0))).long()
-    axes = torch.meshgrid(time, torch.arange(h), torch.arange(w), indexing="ij")
+    seconds_N = torch.tensor([seconds or 0.0], dtype=torch.float64)
+    time_NT = temporal_positions(t, seconds_N, layout.tokens_per_second, time_rule)
+    axes = torch.meshgrid(time_NT[0], torch.arange(h), torch.arange(w), indexing="ij")
     block = torch.stack(axes).reshape(3, -1) + start
     resume = int(block.max()) + 1 if rule == "published" else start + max(h, w)
     return block, t * h * w, resume

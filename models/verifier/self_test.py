@@ -41,7 +41,7 @@ TOLERANCE = {"float32": (1e-4, 1e-5), "bfloat16": (0.05, 0.05), "float16": (0.02
 
 
 # What decides on an answer without showing in a golden margin, whose frames are already chosen and decoded.
-_SETTINGS = ("head", "labels", "max_tokens", "modalities", "position_rule", "sampling", "windowing")
+_SETTINGS = ("head", "labels", "max_tokens", "modalities", "position_rule", "sampling", "time_rule", "windowing")
 _P_TOLERANCE = 1e-6  # the same formula on the same numbers
 
 

@@ -21,7 +21,7 @@ from ...data_prep.media import FrameCache, FrameSampling
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from ..directory import Dtype, Parts
 from ..engine import NextToken
-from ..inputs import Encoder, LabelWords, PositionRule
+from ..inputs import TIME_RULES, Encoder, LabelWords, PositionRule
 from ..verifier import BATCH_TOKENS, ScoringOptions, Verifier
 from .endpoint import HostedVerifier, hash_of
 
@@ -175,4 +175,5 @@ def _fingerprint(config: ZeroShotConfig, local: LocalModel, base: Path) -> str:
     """Hash of all that a margin depends on; of the checkpoint what is in it, not where it lies."""
     of_model = {name: getattr(local, name) for name in ("dtype", "quantization", "max_tokens", "position_rule")}
     inputs = {"prompt": config.prompt.sha256, "sampling": dataclasses.asdict(config.sampling)}
+    inputs["time_rule"] = TIME_RULES[0]
     return hash_of({"weights_sha256": weights_sha256(base)} | of_model | inputs)

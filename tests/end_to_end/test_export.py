@@ -15,12 +15,12 @@ from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError,
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval import calibrate, predict, report
 from proofreel.eval.export import main
-from proofreel.eval.publishing.exporting import Evaluation, export
+from proofreel.eval.publishing.exporting import Change, Evaluation, export
 from proofreel.eval.publishing.hub import push_to_hub
 from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import read_decision
-from proofreel.models.directory.format import check_manifest, fingerprint, read_directory
+from proofreel.models.directory.format import CONFIG, check_manifest, fingerprint, read_directory, write_manifest
 from proofreel.models.verifier.self_test import selftest
 from proofreel.models.verifier.verifier import Verifier
 
@@ -265,6 +265,31 @@ def test_half_precision_is_merged_in_float32_and_its_rounding_is_stated(make, tm
     assert told["from_dtype"] == read_directory(tmp_path / "out").dtype == "bfloat16"
     assert told["max_difference"] > 0
     assert f"{told['max_difference']:.2g}" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_draft_of_an_older_release_takes_up_the_rounded_positions_and_says_what_moved(run, tmp_path):
+    older = shutil.copytree(run.draft, tmp_path / "older")
+    config = json.loads((older / CONFIG).read_text())
+    del config["time_rule"]
+    (older / CONFIG).write_text(json.dumps(config | {"schema_version": "1.1"}))
+    write_manifest(older)
+    assert read_directory(older).time_rule == "truncated"
+    calibrated = shutil.copytree(run.calibrated, tmp_path / "calibrated")
+    stored = (calibrated / "calibration.json").read_text()
+    (calibrated / "calibration.json").write_text(stored.replace(fingerprint(run.draft), fingerprint(older)))
+    export(older, calibrated, run.data, tmp_path / "kept")
+    assert read_directory(tmp_path / "kept").time_rule == "truncated"
+    out = tmp_path / "out"
+    export(older, calibrated, run.data, out, change=Change(time_rule="rounded", recalibrate=True))
+    told = read_directory(out).trained["time_rule"]
+    assert (read_directory(out).time_rule, told["from"], told["from_fingerprint"]) == (
+        "rounded",
+        "truncated",
+        fingerprint(older),
+    )
+    assert told["n"] == len(read_split(run.data, "calibration"))
+    assert "time rule `rounded`" in (out / "README.md").read_text()
+    assert json.loads((out / "golden" / "settings.json").read_text())["time_rule"] == "rounded"
 
 
 def test_options_of_merging_need_merging(run, tmp_path, capsys):

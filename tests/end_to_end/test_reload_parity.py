@@ -16,7 +16,7 @@ from random_drafts import ATTENTION, HEADS, random_draft
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval.calibration.fit import fit_decision
 from proofreel.eval.calibration.fitted_rows import write_fitted_rows
-from proofreel.eval.publishing.exporting import Evaluation, Merge, export
+from proofreel.eval.publishing.exporting import Change, Evaluation, export
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import predict
 from proofreel.models.decision.thresholds import write_decision
@@ -63,7 +63,7 @@ def directories(folder, base, sampling, data, case):
     about = {"split": "calibration", "verifier_fingerprint": fingerprint(draft)}
     write_decision(folder / "calibrated", fit_decision(rows, "temperature", "f1", about))
     write_fitted_rows(folder / "calibrated", rows)
-    for name, merge in (("adapter", None), ("merged", Merge(recalibrate=quantised))):
+    for name, merge in (("adapter", None), ("merged", Change(merge=True, recalibrate=quantised))):
         export(draft, folder / "calibrated", data, folder / name, evaluation=Evaluation(split="test"), merge=merge)
     return {"draft": draft, "adapter": folder / "adapter", "merged": folder / "merged"}
 

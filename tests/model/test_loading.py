@@ -4,6 +4,7 @@ Each kind of tampering is tried twice: with the manifest as it was, which always
 anew, where the meaning of the change must be noticed: by loading, or by the self-test.
 """
 
+import dataclasses
 import json
 import pickle
 import re
@@ -11,6 +12,7 @@ import shutil
 import socket
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from bombs import Bomb
@@ -20,9 +22,11 @@ from safetensors.torch import load_file, save_file
 from proofreel.core.errors import ConfigError, DirectoryError, ModelInputError
 from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
+from proofreel.data_prep.media.frames import Frames
 from proofreel.models.backbones.load import load_backbone, load_processor, weights_sha256
 from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
-from proofreel.models.directory.format import CONFIG, fingerprint, write_manifest
+from proofreel.models.directory.format import CONFIG, fingerprint, read_directory, write_manifest
+from proofreel.models.directory.load import _tell_older_rule, make_encoder
 from proofreel.models.engine.heads import NLIHead
 from proofreel.models.engine.vision_features import check_frozen
 from proofreel.models.inputs.chat_text import LabelWords
@@ -56,7 +60,31 @@ def margins(verifier):
     return verifier.score_media(claims, (Passage("The clip is red."),), Media()).tolist()
 
 
-def test_the_directory_kept_from_this_schema_loads_and_reproduces_itself(kept, capsys):
+@pytest.mark.parametrize("directory", [KEPT / "verifier_v1_1", ROOT / "checkpoints" / "kitchen-verifier"])
+def test_older_directories_keep_their_positions_and_say_so_once(directory, caplog):
+    _tell_older_rule.cache_clear()
+    old = load(directory)
+    load(directory)
+    told = [r.getMessage() for r in caplog.records if "time rule 'truncated'" in r.getMessage()]
+    assert len(told) == 1
+    assert "--time-rule rounded" in told[0]
+    config = dataclasses.replace(read_directory(directory), time_rule="rounded")
+    new = make_encoder(directory / "processor", old.model.config, config)
+    exact_s = np.arange(10) * 0.5
+    noisy_s = exact_s * np.array([1.0] * 9 + [1.0 - 2e-16])  # seconds per grid just below one
+    assert times_of(old.encoder, noisy_s) == [0, 1, 3, 5, 7]
+    assert times_of(old.encoder, exact_s) == times_of(new, noisy_s) == times_of(new, exact_s) == [0, 2, 4, 6, 8]
+
+
+def times_of(encoder, times_s):
+    """Temporal positions of the grids of a drawn video, from its start."""
+    media = Media((Frames(np.zeros((len(times_s), 56, 56, 3), np.uint8), times_s, "drawn"),))
+    encoded = encoder.evidence((VideoSegment("clip.mp4", 0.0, 5.0),), media)
+    time = encoded.positions_3P[0, encoded.ids_P == encoder.layout.video_token_id]
+    return (time - time[0]).unique().tolist()
+
+
+def test_the_directory_kept_from_schema_1_1_loads_and_reproduces_itself(kept, capsys):
     from proofreel.cli import main
 
     result = selftest(KEPT / "verifier_v1_1", kept, "float32")

@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from proofreel.core.errors import ModelInputError
-from proofreel.models.inputs.mrope import VisionLayout, claim_positions, mrope_positions
+from proofreel.models.inputs.encoder import seconds_per_grid
+from proofreel.models.inputs.mrope import VisionLayout, claim_positions, mrope_positions, temporal_positions
 
 LAYOUT = VisionLayout(image_token_id=901, video_token_id=902, spatial_merge_size=2, tokens_per_second=2.0)
 TEXT, IMAGE, VIDEO = 7, 901, 902
@@ -111,6 +113,39 @@ def test_fractions_of_a_second_are_not_lost():
     assert found[0].tolist() == [0, 0, 1, 1]  # 0, 0.5, 1.0, 1.5 positions, truncated after the product
 
 
+RATES = [(24, 1), (25, 1), (30, 1), (60, 1), (24_000, 1001), (30_000, 1001), (1000, 1)]  # the last: ticks of Matroska
+
+
+@pytest.mark.parametrize(("rate", "per"), RATES)
+@pytest.mark.parametrize("n_frames", [4, 6, 16, 34, 64])
+def test_regular_frames_stand_where_exact_arithmetic_puts_them(rate, per, n_frames):
+    """Over all starts in the first minutes and an hour later, and all distances of up to two seconds."""
+    first_N = np.concatenate([np.arange(400), 3600 * rate // per + np.arange(100)])
+    n_grids, wrong = n_frames // 2, 0
+    for step in np.unique(np.linspace(1, 2 * rate // per, 60).astype(int)):
+        ticks_NF = first_N[:, None] + step * np.array([0, n_frames - 1])
+        times_NF = ticks_NF * (per / rate)  # as `packet_index` makes seconds of ticks
+        seconds = [seconds_per_grid(np.linspace(*times_F, n_frames), 2) for times_F in times_NF]
+        found_NT = temporal_positions(n_grids, torch.tensor(seconds, dtype=torch.float64), 2.0)
+        exact_T = np.arange(n_grids) * 2 * 2 * int(step) * per // rate
+        wrong += int((found_NT.numpy() != exact_T).any(1).sum())
+    assert wrong == 0
+
+
+def test_the_older_rule_is_kept_and_puts_some_regular_frames_one_position_early():
+    seconds_N = torch.tensor([1.0, 0.9999999999999996], dtype=torch.float64)
+    assert temporal_positions(5, seconds_N, 2.0).tolist() == [[0, 2, 4, 6, 8]] * 2
+    assert temporal_positions(5, seconds_N, 2.0, "truncated").tolist() == [[0, 2, 4, 6, 8], [0, 1, 3, 5, 7]]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.floats(1e-3, 60.0), st.floats(-1e-10, 1e-10), st.integers(1, 128))
+def test_noise_of_floats_moves_no_frame(seconds, noise, n_grids):
+    seconds = round(seconds * 30) / 30  # a distance that regular frames have
+    found = temporal_positions(n_grids, torch.tensor([seconds, seconds + noise], dtype=torch.float64), 2.0)
+    assert torch.equal(found[0], found[1])
+
+
 def test_a_claim_continues_as_text_would():
     parts = [("text", 4), ("video", (3, 2, 2), 1.0)]
     _, start = positions(parts, "published")
@@ -141,3 +176,5 @@ def test_disagreement_of_tokens_and_grids_is_an_error(ids, grids, seconds, messa
 def test_an_unknown_rule_is_refused():
     with pytest.raises(ModelInputError, match="unknown rule"):
         mrope_positions(torch.tensor([TEXT]), LAYOUT, rule="newest")  # type: ignore[arg-type]
+    with pytest.raises(ModelInputError, match="unknown time rule"):
+        mrope_positions(torch.tensor([TEXT]), LAYOUT, time_rule="newest")  # type: ignore[arg-type]
