@@ -420,8 +420,8 @@ def _limits(config: VerifierConfig) -> Iterator[str]:
             f"at most {sampling.max_pixels:,} pixels each: what happens between frames or is smaller is not seen."
         )
         yield (
-            "Its frames are resized by Pillow. The checkpoint's own processor rounds otherwise, by 1 or 2 grey levels, and "
-            "a program that resizes with it gets other margins: give it these frames."
+            "Its frames are resized by Pillow. The checkpoint's own processor rounds otherwise, by 1 or 2 grey levels: "
+            "a program that resizes with it gets other margins, so give it these frames."
         )
         yield "It hears nothing: speech counts only as a transcript that is given."
     yield f"Evidence and one claim have at most {config.max_tokens:,} tokens; longer ones are refused, never cut."
