@@ -63,8 +63,8 @@ def directories(folder, base, sampling, data, case):
     about = {"split": "calibration", "verifier_fingerprint": fingerprint(draft)}
     write_decision(folder / "calibrated", fit_decision(rows, "temperature", "f1", about))
     write_fitted_rows(folder / "calibrated", rows)
-    for name, merge in (("adapter", None), ("merged", Change(merge=True, recalibrate=quantised))):
-        export(draft, folder / "calibrated", data, folder / name, evaluation=Evaluation(split="test"), merge=merge)
+    for name, change in (("adapter", None), ("merged", Change(merge=True, recalibrate=quantised))):
+        export(draft, folder / "calibrated", data, folder / name, evaluation=Evaluation(split="test"), change=change)
     return {"draft": draft, "adapter": folder / "adapter", "merged": folder / "merged"}
 
 

@@ -95,7 +95,7 @@ def test_the_directory_kept_from_schema_1_1_loads_and_reproduces_itself(kept, ca
     assert kept.modalities == ("video",)
     assert main(["selftest", str(KEPT / "verifier_v1_1")]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("ok: 4 golden margins")
+    assert said.startswith("ok: 4 selftest margins")
     assert kept.fingerprint in said
     assert "requires    torch >=2.11 (its sdpa kernels" in said
 

@@ -125,7 +125,7 @@ def test_regular_frames_stand_where_exact_arithmetic_puts_them(rate, per, n_fram
     for step in np.unique(np.linspace(1, 2 * rate // per, 60).astype(int)):
         ticks_NF = first_N[:, None] + step * np.array([0, n_frames - 1])
         times_NF = ticks_NF * (per / rate)  # as `packet_index` makes seconds of ticks
-        seconds = [seconds_per_grid(np.linspace(*times_F, n_frames), 2) for times_F in times_NF]
+        seconds = [seconds_per_grid(np.linspace(times_F[0], times_F[1], n_frames), 2) for times_F in times_NF]
         found_NT = temporal_positions(n_grids, torch.tensor(seconds, dtype=torch.float64), 2.0)
         exact_T = np.arange(n_grids) * 2 * 2 * int(step) * per // rate
         wrong += int((found_NT.numpy() != exact_T).any(1).sum())
