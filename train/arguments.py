@@ -57,8 +57,12 @@ class VerdictArguments:
     vision_cache: str | None = field(
         default=None,
         metadata={
-            "help": "Folder that keeps what the frozen vision tower makes of the evidence; filled before training."
+            "help": 'Folder that keeps what the frozen vision tower makes of evidence; filled before training. "": none'
         },
+    )
+    vision_cache_gib: float = field(
+        default=100.0,
+        metadata={"help": "Most that `vision_cache` may hold, in GiB; a run whose features do not fit is refused."},
     )
     validate_only: bool = field(
         default=False, metadata={"help": "Check every row, print the arithmetic of the run, and stop before training."}

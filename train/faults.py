@@ -182,7 +182,7 @@ def check_engine(training: TrainingArguments, vision_cache: str | None = None) -
     if vision_cache is not None and shards_weights():
         raise ConfigError(
             f"vision_cache: the tower's weights are sharded over ranks (ZeRO-3, FSDP), got {vision_cache}; "
-            "launch with ZeRO-2 or DDP, or leave the cache out"
+            'launch with ZeRO-2 or DDP, or leave the cache out (--vision_cache "")'
         )
     state: Any = training.distributed_state
     kind, launched = state.distributed_type, int(os.environ.get("WORLD_SIZE", "1"))

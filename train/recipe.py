@@ -105,7 +105,7 @@ def run(
         ConfigError: an output directory in use, or settings that cannot work.
         RowError: rows that cannot be trained on, all of them listed, before any weight is loaded.
     """
-    check_engine(training, arguments.vision_cache)
+    check_engine(training, arguments.vision_cache or None)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     pairs, teacher = _rows(arguments, training, distill)
     config = read_config(base)
@@ -298,7 +298,7 @@ def make_trainer(
 
 def make_vision_cache(arguments: VerdictArguments, model: torch.nn.Module, encoder: Encoder) -> VisionFeatures | None:
     """The features of the frozen tower, kept in the precision of its weights; None if the run has no such cache."""
-    if arguments.vision_cache is None:
+    if not arguments.vision_cache:
         return None
     exact = next(model.parameters()).dtype == torch.float32
     return VisionFeatures(
@@ -306,6 +306,7 @@ def make_vision_cache(arguments: VerdictArguments, model: torch.nn.Module, encod
         model,
         encoder,
         frame_cache=_frame_cache(arguments),
+        max_gib=arguments.vision_cache_gib,
         dtype="float32" if exact else "bfloat16",
     )
 

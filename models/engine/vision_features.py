@@ -364,7 +364,7 @@ class VisionFeatures:
         if n_bytes > SAFE_SHARE * self._max_bytes:
             raise ConfigError(
                 f"vision cache: too small, got a limit of {self._max_bytes / 2**30:.3g} GiB for {n_tokens} visual "
-                f"tokens; give it at least {n_bytes / SAFE_SHARE / 2**30:.3g} GiB"
+                f"tokens; give it (a run: vision_cache_gib) at least {n_bytes / SAFE_SHARE / 2**30:.3g} GiB"
             )
         return problems
 

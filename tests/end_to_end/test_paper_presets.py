@@ -238,6 +238,7 @@ def test_a_preset_trains_a_tiny_base_and_the_draft_reloads_to_the_trainers_margi
     here |= {"gradient_accumulation_steps": 1, "learning_rate": 1e-2}
     quiet = {"save_strategy": "no", "eval_strategy": "no", "load_best_model_at_end": "false", "report_to": "none"}
     places = {"model_name_or_path": tiny_base, "dataset_dir": colour_dataset, "output_dir": tmp_path / "run"}
+    places |= {"vision_cache": tmp_path / "features"}
     words = [str(w) for key, value in (places | sizes | here | quiet).items() for w in (f"--{key}", value)]
     draft = recipe.run(
         *parse(["--config", str(CONFIGS / f"{name}.yaml"), *words]), head_kind="nli" if "nli" in name else "next_token"

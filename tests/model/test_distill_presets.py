@@ -16,6 +16,7 @@ LAWS = [
     laws.test_a_preset_runs_on_the_weights_whose_shape_is_known_and_does_not_adapt_tied_weights,
     laws.test_the_memory_a_preset_states_is_what_is_computed_and_fits_its_card,
     laws.test_the_longest_video_with_one_claim_is_within_max_tokens,
+    laws.test_a_preset_keeps_what_a_frozen_tower_makes_or_says_why_not,
     laws.test_checkpointing_is_reentrant_where_weights_are_sharded_and_nothing_sharded_is_quantised,
 ]
 TEACHER = laws.CONFIGS / "qwen25vl_7b_lora.yaml"

@@ -15,6 +15,7 @@ from trl import get_peft_config, get_quantization_config
 from proofreel.models.backbones.families import BACKBONES, published_config
 from proofreel.models.backbones.lora import attach_lora, trainable_summary
 from proofreel.models.backbones.shapes import meta_model
+from proofreel.models.engine.vision_features import check_frozen
 from proofreel.train.arguments import parse
 from proofreel.train.memory import TEXT_TOKENS, Engine, Load, estimate_run
 
@@ -176,6 +177,24 @@ def test_checkpointing_is_reentrant_where_weights_are_sharded_and_nothing_sharde
     sharded = launched(path).stage >= 3
     assert training.activation_checkpointing_kwargs == {"use_reentrant": sharded}
     assert not (sharded and model_config.load_in_4bit)
+
+
+@each([*PRESETS, *(CONFIGS / f"kitchen_{name}.yaml" for name in ("sft", "nli", "text"))])
+def test_a_preset_keeps_what_a_frozen_tower_makes_or_says_why_not(read, path):
+    said = re.findall(r"^# vision_cache: none, for (.+)\.$", path.read_text(encoding="utf-8"), re.M)
+    arguments, _, model_config = read(path)
+    if arguments.vision_cache is None:
+        assert len(said) == 1
+        return
+    assert said == []
+    config = shape(model_config.model_name_or_path)
+    model = adapted_model(model_config, config)[0]
+    check_frozen(model)  # a run with a cache refuses any other tower
+    assert launched(path).stage < 3
+    stated = re.search(r"on disk at most (\d+) MiB each", path.read_text(encoding="utf-8"))
+    assert stated is not None
+    n_tokens = Load.of(config, arguments, 1).patches // 4
+    assert int(stated[1]) * 2**20 == n_tokens * config.get_text_config().hidden_size * 2
 
 
 UNQUANTISED = list(BACKBONES["qwen2_5_vl"].unquantised)
