@@ -6,7 +6,7 @@ Writes FOLDER/<rank>.json: the engine as accelerate names it, the share of all w
 often it called the vision tower, and the best step of the run.
 
 accelerate has FSDP for GPUs only. With ENGINE_DEVICE=cpu it is told that these are GPUs, and finds CPUs: its own FSDP2
-code and torch's then run over gloo.
+code and torch's then run over gloo. transformers has bfloat16 without `use_cpu` for GPUs only, and is told the same.
 """
 
 import json
@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
+from transformers import training_args
 
 from proofreel.models.engine.vision_features import backbone_of
 from proofreel.train import recipe
@@ -62,6 +63,7 @@ if __name__ == "__main__":
     if os.environ.get("ENGINE_DEVICE") == "cpu":
         os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
         PartialState._prepare_backend = lambda *_, **__: ("gloo", DistributedType.MULTI_GPU)  # type: ignore[method-assign]
+    training_args.is_torch_bf16_gpu_available = lambda: True
     torch.set_num_threads(1)
     watch(Path(sys.argv[1]))
     raise SystemExit(main(sys.argv[2:]))

@@ -4,11 +4,12 @@ The sum of, in bytes (h hidden, k keys, m MLP of a decoder layer; T tokens of a 
 
 weights      b each, a shard of them under ZeRO-3 and FSDP2; NF4 linears of the language model 1/2 + 4/64, or with
              double quantisation 1/2 + 1/64 + 4/(64 x 256) (QLoRA, arXiv 2305.14314, section 3)
-gradients    of what trains: one each, a second copy in DDP's buckets; 4 bytes, sharded, under DeepSpeed; what
-             trains under FSDP2 in mixed precision is float32
-optimiser    AdamW: two moments in the weights' dtype; DeepSpeed: float32 weights and moments, sharded (ZeRO, arXiv
-             1910.02054, section 3)
-buffers      DeepSpeed's reduction bucket, layers gathered from shards, one dequantised matrix
+             what trains is float32, but under DeepSpeed, which keeps float32 copies in its optimiser
+gradients    of what trains, 4 bytes each: a second copy in DDP's buckets; sharded under DeepSpeed and FSDP2
+optimiser    AdamW: two float32 moments; DeepSpeed: float32 weights as well, sharded (ZeRO, arXiv 1910.02054,
+             section 3)
+buffers      DeepSpeed's reduction bucket, layers gathered from shards, autocast's copies of float32 matrices that
+             train, one dequantised matrix
 activations  checkpointed: b h T per layer and one layer at work, (6m + 12h + 2k) b T; otherwise (4m + 12h + 2k) b T
              per layer (2h more where the layers themselves train) and what one layer's backward adds, 2m b T; in
              evaluation (4m + 3h) b T; masks of the claims
@@ -95,8 +96,8 @@ class Setting:
         return parameters.total - (0 if self.train_vision else parameters.vision)
 
     def trainable_bytes(self, engine: Engine) -> int:
-        """Of one of them: as the weights, also of quantised ones; but under FSDP2 accelerate trains in float32."""
-        return 4 if engine.stage >= 3 and not engine.deepspeed else self.dtype_bytes
+        """Of one of them as a weight: float32, but DeepSpeed holds a copy in the weights' dtype."""
+        return self.dtype_bytes if engine.deepspeed else 4
 
 
 @dataclass(frozen=True)
@@ -161,12 +162,12 @@ class Estimate:
 
 def estimate(setting: Setting, load: Load, engine: Engine, *, learning: bool = True) -> Estimate:
     """What one GPU holds at the peak of a step; not `learning`, of a batch of evaluation between steps."""
-    trained, size = setting.trainable, setting.trainable_bytes(engine)
+    trained = setting.trainable
     if engine.deepspeed:
         gradients, optimizer = engine.shard(4 * trained, 2), engine.shard(12 * trained, 1)
     else:
         copies = 2 if engine.n_gpus > 1 and engine.stage == 0 else 1
-        gradients, optimizer = (engine.shard(n * size * trained, 2) for n in (copies, 2))
+        gradients, optimizer = (engine.shard(4 * n * trained, 2) for n in (copies, 2))
     if engine.offload_optimizer:
         gradients = optimizer = 0.0
     activations = _language(setting, load) if learning else _language_forward(setting, load)
@@ -253,6 +254,8 @@ def _buffers(setting: Setting, engine: Engine) -> float:
         n += min(parameters.total, LIVE + parameters.embeddings)
     elif engine.stage >= 3:  # FSDP2: what belongs to no layer stays gathered; one layer works, the next one arrives
         n += parameters.embeddings + parameters.lm_head + 2 * parameters.linears / text.num_hidden_layers
+    elif setting.lora_rank is None and setting.dtype_bytes < 4:  # autocast's copies of what trains
+        n += parameters.linears
     if setting.nf4:
         n += max(i * o for i, o in language_linears(text))
     return setting.dtype_bytes * n

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import shutil
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
@@ -27,6 +29,7 @@ from ..data_prep.pipeline import git_revision
 from ..eval.scoring import hide_evidence
 from ..models.backbones import (
     attach_lora,
+    keep_float32_masters,
     load_backbone,
     load_processor,
     read_config,
@@ -40,6 +43,7 @@ from ..models.directory import (
     BaseModel,
     VerifierConfig,
     check_start,
+    read_directory,
     relative_base,
     requirements_of,
     start_from,
@@ -128,6 +132,8 @@ def run(
     dtype = torch_dtype(model_config, config.dtype)
     set_seed(training.seed)  # here, because planning draws adapters as well
     model = load_model(arguments, model_config, base, dtype, head, words)
+    if training.deepspeed_plugin is None:  # which keeps masters of its own
+        keep_float32_masters(model, autocast=training.bf16 or training.fp16)
     if arguments.adapter_from is not None and checkpoint is None:
         start_from(model, arguments.adapter_from)
     _main_print(training, plan)
@@ -141,8 +147,15 @@ def run(
         requirements=requirements_of(encoder.layout.sees, model_config.use_peft, model_config.load_in_4bit),
     )
     draft = save_draft(trainer, encoder, verifier)
-    _main_print(training, f"draft verifier: {draft}")
+    _main_print(training, f"uncalibrated verifier: {draft}{cast_line(draft)}")
     return draft
+
+
+def cast_line(draft: Path) -> str:
+    """What saving did to the weights, after the path of a verifier; nothing where they were saved as they trained."""
+    if (cast := read_directory(draft).trained.get("cast_on_save")) is None:
+        return ""
+    return f" (float32 weights saved in {cast['dtype']}: changed by {cast['rms_change']:.2%} of their size, rms)"
 
 
 def _rows(
@@ -439,8 +452,30 @@ def _fill(folder: Path, final: Path, gathered: Path, encoder: Encoder, config: V
         path = weights / "adapter_config.json"
         values = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": base.path}
         path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    moved = cast_weights(weights, getattr(torch, config.dtype))
+    trained = config.trained | ({} if moved is None else {"cast_on_save": {"dtype": config.dtype, "rms_change": moved}})
     encoder.processor.save_pretrained(folder / "processor")
-    (folder / CONFIG).write_text(dataclasses.replace(config, base=base).to_json(), encoding="utf-8")
+    config = dataclasses.replace(config, base=base, trained=trained)
+    (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
+
+
+def cast_weights(folder: Path, dtype: torch.dtype) -> float | None:
+    """Turn the float32 weights of a run into the dtype in which the verifier runs, as every forward pass did.
+
+    Returns:
+        By how much they moved: the root of the mean squared change over that of the mean square; None where none did.
+    """
+    change = total = 0.0
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors = load_file(path)
+        wider = {name: t for name, t in tensors.items() if t.dtype == torch.float32 and dtype != torch.float32}
+        if not wider:
+            continue
+        narrow = {name: t.to(dtype) for name, t in wider.items()}
+        change += sum(float((t - narrow[name].float()).double().square().sum()) for name, t in wider.items())
+        total += sum(float(t.double().square().sum()) for t in wider.values())
+        save_file(tensors | narrow, path, metadata={"format": "pt"})
+    return math.sqrt(change / total) if total else None
 
 
 def _main_print(training: TrainingArguments, text: str) -> None:

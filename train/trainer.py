@@ -361,13 +361,6 @@ class VerdictTrainer(Trainer):
         self._tr_loss += window["loss"]
         self._globalstep_last_logged = window["last_logged_step"]
 
-    # ---- Loading: peft turns adapters to float32, which is not what was saved ----
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        dtypes = self._dtypes()
-        super()._load_from_checkpoint(resume_from_checkpoint, model)
-        self._restore(dtypes)
-
     def _load_best_model(self) -> None:
         best = Path(self.state.best_model_checkpoint or "")
         if (damage := decided_on_rank_0(lambda: damage_of(best), self.args)) is not None:
@@ -375,14 +368,4 @@ class VerdictTrainer(Trainer):
                 f"{best}: the best checkpoint is damaged, got {damage}; put the file back and resume, or remove the "
                 "folder and resume: the last weights are then the verifier's"
             )
-        dtypes = self._dtypes()
         super()._load_best_model()
-        self._restore(dtypes)
-
-    def _dtypes(self) -> dict[str, torch.dtype]:
-        return {name: p.dtype for name, p in self.model.named_parameters() if p.requires_grad}  # type: ignore[union-attr]
-
-    def _restore(self, dtypes: dict[str, torch.dtype]) -> None:
-        for name, parameter in self.model.named_parameters():  # type: ignore[union-attr]
-            if name in dtypes and parameter.dtype != dtypes[name]:
-                parameter.data = parameter.data.to(dtypes[name])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     )
     from .hub import download
     from .load import load_backbone, load_processor, read_config, resolve_base, weights_sha256
-    from .lora import attach_lora, part_of, trainable_summary
+    from .lora import attach_lora, keep_float32_masters, part_of, trainable_summary
     from .safety import check_safetensors, check_settings, is_plain_name, read_json
     from .shapes import (
         Parameters,
@@ -42,6 +42,7 @@ __all__ = [
     "download",
     "forward_operations",
     "is_plain_name",
+    "keep_float32_masters",
     "language_linears",
     "load_backbone",
     "load_processor",

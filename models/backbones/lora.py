@@ -35,6 +35,30 @@ def attach_lora(model: PreTrainedModel, peft_config: Any, parts: Sequence[str] =
     return adapted
 
 
+def keep_float32_masters(model: PreTrainedModel, autocast: bool) -> None:
+    """Hold all that trains in float32, and with it its gradients and the optimiser's state; what is frozen stays.
+
+    In bfloat16 a step smaller than 1/256 of a weight is lost, and Adam's second moment cannot decay: what trains would
+    stand still. DeepSpeed keeps such masters itself. The network goes on in its own dtype: where embeddings train, what
+    they give is cast to it.
+
+    Args:
+        model: the backbone, with or without adapters.
+        autocast: whether forward passes run under autocast. It casts weights for each product; an adapter then need not
+            make a float32 copy of what comes in.
+    """
+    embeddings: Any = model.get_input_embeddings()
+    dtype = embeddings.weight.dtype
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+    if embeddings.weight.dtype != dtype:
+        embeddings.register_forward_hook(lambda _, __, embedded: embedded.to(dtype))
+    for module in model.modules():
+        if autocast and hasattr(module, "cast_input_dtype_enabled"):  # peft's LoRA layers
+            module.cast_input_dtype_enabled = False  # type: ignore[assignment]
+
+
 def lora_targets(model: torch.nn.Module, parts: Sequence[str]) -> str:
     """One pattern of the linear layers of `parts`; `ConfigError` for a part without any."""
     known = list(lora_parts())

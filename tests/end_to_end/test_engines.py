@@ -162,6 +162,18 @@ def check_same(one, two, data):
     assert margins[1] == pytest.approx(margins[0], abs=1e-4)
 
 
+# What the presets train with; the tolerances are of updates and losses of one process and of two, in bfloat16.
+HALF = {
+    "optim": "adamw_torch",
+    "dtype": "bfloat16",
+    "bf16": True,
+    "learning_rate": 2e-5,
+    "max_steps": 20,
+    "eval_steps": 20,
+    "save_steps": 20,
+    "max_grad_norm": 1.0,
+}
+HALF_TOLERANCE = 0.03
 has_compiler = any(shutil.which(name) for name in ("g++", "c++", "clang++"))
 needs_compiler = pytest.mark.skipif(not has_compiler, reason="no C++ compiler: DeepSpeed builds its CPU kernels here")
 ENGINES = [
@@ -200,6 +212,34 @@ def test_two_processes_learn_and_measure_what_one_does_and_leave_its_adapter(
         assert (out / "damaged-checkpoint-3").is_dir()
         assert json.loads((out / "run.json").read_text())["resumed"][0]["after_step"] == 2
         assert logged(out, "loss")[-1] == pytest.approx(logged(reference, "loss")[-1], abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("config", "changes"),
+    [
+        pytest.param("accelerate_ddp.yaml", {"use_cpu": True}, id="ddp", marks=pytest.mark.nightly),
+        pytest.param("accelerate_cpu_zero2.yaml", {}, id="zero2", marks=needs_compiler),
+        pytest.param("accelerate_cpu_zero3.yaml", REENTRANT, id="zero3", marks=[needs_compiler, pytest.mark.nightly]),
+        pytest.param("accelerate_fsdp2.yaml", {}, id="fsdp2", marks=pytest.mark.nightly),
+    ],
+)
+def test_in_bfloat16_every_engine_takes_the_steps_of_one_process(config, changes, alone, tiny_base, rows, tmp_path):
+    reference, out = alone(rows, **HALF), tmp_path / "run"
+    launch(config, tiny_base, rows, out, **HALF | changes)
+    one, two = (load_file(folder / "draft/adapter/adapter_model.safetensors") for folder in (reference, out))
+    assert {t.dtype for t in (*one.values(), *two.values())} == {torch.bfloat16}
+
+    def all_of(name):
+        return [torch.cat([t.float().ravel() for n, t in some.items() if name in n]) for some in (one, two)]
+
+    updates = all_of("lora_B")  # which starts from zero
+    assert updates[0].abs().max() > 10 * HALF["learning_rate"]
+    print("RMS", config, (all_of("lora_A")[0]-all_of("lora_A")[1]).square().mean().sqrt().item())
+    assert (updates[1] - updates[0]).norm() <= HALF_TOLERANCE * updates[0].norm()
+    # A starts from entries that in bfloat16 no step of this size would move.
+    a, b = all_of("lora_A")
+    assert (b - a).square().mean().sqrt() <= 0.1 * HALF["learning_rate"] * HALF["max_steps"]
+    assert logged(out, "loss") == pytest.approx(logged(reference, "loss"), abs=HALF_TOLERANCE)
 
 
 @pytest.mark.nightly  # the ZeRO-3 run above checks equal calls of the tower too
