@@ -234,7 +234,6 @@ def test_in_bfloat16_every_engine_takes_the_steps_of_one_process(config, changes
 
     updates = all_of("lora_B")  # which starts from zero
     assert updates[0].abs().max() > 10 * HALF["learning_rate"]
-    print("RMS", config, (all_of("lora_A")[0]-all_of("lora_A")[1]).square().mean().sqrt().item())
     assert (updates[1] - updates[0]).norm() <= HALF_TOLERANCE * updates[0].norm()
     # A starts from entries that in bfloat16 no step of this size would move.
     a, b = all_of("lora_A")
