@@ -1,61 +1,67 @@
-"""The papers' scores, as functions of records and arrays: CG-Bench, DualFact, MuRGAt, OMD-Bench."""
+"""The papers' scores: functions of responses, sources and a judge of claims, and of records and arrays."""
 
-from .cgbench import (
-    GroundedAnswer,
-    GroundingScores,
-    LocalizationScores,
-    clue_recovery_rate,
-    grounding_scores,
-    localization_scores,
-    tiou_code,
-    tiou_paper,
-)
-from .dualfact import (
-    ErrorCounts,
-    FactVerdict,
-    GroundedObject,
-    ObjectGrounding,
-    PredictedFact,
-    RoleAccuracy,
-    error_counts,
-    error_counts_by_role,
-    object_grounding,
-    object_grounding_per_video,
-    role_accuracy,
-)
-from .murgat import (
-    Attribution,
-    CitedFact,
-    Correlations,
-    Decomposition,
-    JudgeAgreement,
-    Propagation,
-    attribution,
-    attribution_of,
-    citation_propagation,
-    cited_fact,
-    correlations,
-    decomposition_f1,
-    decomposition_of_many,
-    judge_agreement,
-)
-from .omdbench import (
-    HUMAN_ABSTENTION,
-    Confidence,
-    LevelMeans,
-    abstention_calibration_error,
-    by_method,
-    condition_rates,
-    level_rates,
-    level_rates_over_conditions,
-    mean_confidence,
-    normalised_reliance,
-    restricted_softmax,
-    shapley,
-    shapley_reliance,
-    shapley_shares,
-    token_probability,
-)
+from typing import TYPE_CHECKING
+
+from ...core import on_first_use
+
+if TYPE_CHECKING:
+    from .cgbench import (
+        GroundedAnswer,
+        GroundingScores,
+        LocalizationScores,
+        clue_recovery_rate,
+        grounding_scores,
+        localization_scores,
+        tiou_code,
+        tiou_paper,
+    )
+    from .dualfact import (
+        ErrorCounts,
+        FactVerdict,
+        GroundedObject,
+        ObjectGrounding,
+        PredictedFact,
+        RoleAccuracy,
+        error_counts,
+        error_counts_by_role,
+        object_grounding,
+        object_grounding_per_video,
+        role_accuracy,
+    )
+    from .judging import JudgePairs, Judgment, Judgments, Score, bounded, by_labels, by_verifier
+    from .murgat import (
+        Attribution,
+        CitedFact,
+        Correlations,
+        Decomposition,
+        JudgeAgreement,
+        Propagation,
+        attribution,
+        attribution_of,
+        citation_propagation,
+        cited_fact,
+        correlations,
+        decomposition_f1,
+        decomposition_of_many,
+        judge_agreement,
+    )
+    from .omdbench import (
+        HUMAN_ABSTENTION,
+        Confidence,
+        LevelMeans,
+        abstention_calibration_error,
+        by_method,
+        condition_rates,
+        level_rates,
+        level_rates_over_conditions,
+        mean_confidence,
+        normalised_reliance,
+        restricted_softmax,
+        shapley,
+        shapley_reliance,
+        shapley_shares,
+        token_probability,
+    )
 
 __all__ = [
     "HUMAN_ABSTENTION",
@@ -70,16 +76,23 @@ __all__ = [
     "GroundedObject",
     "GroundingScores",
     "JudgeAgreement",
+    "JudgePairs",
+    "Judgment",
+    "Judgments",
     "LevelMeans",
     "LocalizationScores",
     "ObjectGrounding",
     "PredictedFact",
     "Propagation",
     "RoleAccuracy",
+    "Score",
     "abstention_calibration_error",
     "attribution",
     "attribution_of",
+    "bounded",
+    "by_labels",
     "by_method",
+    "by_verifier",
     "citation_propagation",
     "cited_fact",
     "clue_recovery_rate",
@@ -107,3 +120,5 @@ __all__ = [
     "tiou_paper",
     "token_probability",
 ]
+
+__getattr__ = on_first_use(__name__, __file__)
