@@ -61,13 +61,13 @@ def make_clips(folder: Path, n: int) -> list[tuple[VideoSegment, list[str]]]:
     """Rendered clips below `folder/world`, each with the claims its annotation holds, true and false."""
     words = ["--out", str(folder / "world"), "--seed", "9", "--clips", "0", "0", "0", str(n), "--long", *"0000"]
     subprocess.run([sys.executable, "-m", "examples.kitchen.make", *words], cwd=ROOT, check=True, capture_output=True)
-    found = []
+    clips = []
     for row in json.loads((folder / "world" / "annotations.json").read_text(encoding="utf-8")):
         facts = [*row["conceptual"].items(), *row["negative_conceptual"].items()]
         claims = [f"{role} is {text(value)}." for role, value in facts]
         claims += [f"{text(value).capitalize()}." for value in row["contextual"] + row["negative_contextual"]]
-        found.append((VideoSegment(row["video"], row["start_s"], row["end_s"]), claims))
-    return found
+        clips.append((VideoSegment(row["video"], row["start_s"], row["end_s"]), claims))
+    return clips
 
 
 def text(value: str | dict[str, str]) -> str:
@@ -80,9 +80,9 @@ def draw(clips: list[tuple[VideoSegment, list[str]]], n_claims: int) -> Load:
     rng, requests, left = random.Random(0), [], n_claims
     while left:
         segment, claims = rng.choice(clips)
-        asked = rng.choices(claims, k=min(left, rng.randint(1, 16)))
-        requests.append((segment, asked))
-        left -= len(asked)
+        some_claims = rng.choices(claims, k=min(left, rng.randint(1, 16)))
+        requests.append((segment, some_claims))
+        left -= len(some_claims)
     return Load(requests)
 
 
@@ -141,11 +141,11 @@ def wrong(load: Load, root: Path) -> tuple[int, float]:
     offline = dict(zip(keys, verifier.score_pairs(pairs), strict=True))
     n_wrong, largest = 0, 0.0
     for number, (segment, claims) in enumerate(load.requests):
-        for claim, found in zip(claims, load.answers.get(number, []), strict=False):
+        for claim, verdict in zip(claims, load.answers.get(number, []), strict=False):
             expected = offline[segment, claim]
-            gap = abs(found.margin - expected.margin)
+            gap = abs(verdict.margin - expected.margin)
             largest = max(largest, gap)
-            n_wrong += not (gap <= 1e-4 + 1e-5 * abs(expected.margin) and found.label == expected.label)
+            n_wrong += not (gap <= 1e-4 + 1e-5 * abs(expected.margin) and verdict.label == expected.label)
     return n_wrong, largest
 
 

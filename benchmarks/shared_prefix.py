@@ -56,22 +56,24 @@ def times(ways: dict[str, Way], k: int, args: argparse.Namespace) -> tuple[dict[
     one_s = min(seconds_of(ways["each"], 1, args.device) for _ in range(2))
     n = max(n for n in (1, 2, 4, 8, k) if n <= k and (n == 1 or n * one_s <= args.limit_s))
     # A padded batch of one is the plain forward, so it needs no turn of its own.
-    asked = {"shared": k, "each": n} | ({"padded": _fitting(ways["padded"], n)} if n > 1 else {})
-    found: dict[str, list[float]] = {name: [] for name in asked}
+    n_claims = {"shared": k, "each": n} | ({"padded": _fitting(ways["padded"], n)} if n > 1 else {})
+    seconds_by_way: dict[str, list[float]] = {name: [] for name in n_claims}
 
     def turns() -> float:
-        for name, some in [*asked.items()][:: (-1) ** len(found["each"])]:  # no side always comes first
-            found[name].append(seconds_of(ways[name], some, args.device))
-        return sum(seconds[-1] for seconds in found.values())
+        for name, some in [*n_claims.items()][:: (-1) ** len(seconds_by_way["each"])]:  # no side always comes first
+            seconds_by_way[name].append(seconds_of(ways[name], some, args.device))
+        return sum(seconds[-1] for seconds in seconds_by_way.values())
 
     round_s = turns()
     if round_s < args.cell_s:  # long runs need no warming up
-        found = {name: [] for name in asked}
+        seconds_by_way = {name: [] for name in n_claims}
     least = 5 if k == 1 else 3
-    while len(found["each"]) < min(max(args.cell_s / round_s, least), 25):
+    while len(seconds_by_way["each"]) < min(max(args.cell_s / round_s, least), 25):
         turns()
-    timed = {name: (statistics.median(found[name]) * k / some, some) for name, some in asked.items()}
-    ratio = statistics.median(e / s for e, s in zip(found["each"], found["shared"], strict=True)) * k / n
+    timed = {name: (statistics.median(seconds_by_way[name]) * k / some, some) for name, some in n_claims.items()}
+    ratio = (
+        statistics.median(e / s for e, s in zip(seconds_by_way["each"], seconds_by_way["shared"], strict=True)) * k / n
+    )
     return {"padded": timed["each"]} | timed, ratio
 
 
@@ -90,10 +92,10 @@ def _fitting(way: Way, k: int) -> int:
 def peaks(ways: dict[str, Way], k: int, device: str) -> dict[str, tuple[float, int]]:
     """MiB by which memory grows, and the claims it was measured with. One each needs what one claim needs."""
     grown_by = _grown_on_gpu if device == "cuda" else _grown_in_child
-    found = {"shared": (grown_by(ways["shared"], k), k), "each": (grown_by(ways["each"], 1), k)}
+    peak_by_way = {"shared": (grown_by(ways["shared"], k), k), "each": (grown_by(ways["each"], 1), k)}
     if k > 1:
-        found["padded"] = grown_by(ways["padded"], 2) * k / 2, 2
-    return found
+        peak_by_way["padded"] = grown_by(ways["padded"], 2) * k / 2, 2
+    return peak_by_way
 
 
 def _grown_on_gpu(way: Way, k: int) -> float:
@@ -123,20 +125,20 @@ def _grown_in_child(way: Way, k: int) -> float:
 
 def check_equal(ways: dict[str, Way], dtype: torch.dtype) -> None:
     """The three ways agree on two claims, or there is nothing to compare."""
-    found = {name: way(2) for name, way in ways.items()}
+    scores = {name: way(2) for name, way in ways.items()}
     for name in ("each", "padded"):
-        close = torch.allclose(found["shared"], found[name], atol=1e-3 if dtype == torch.float32 else 0.5)
-        assert close, f"shared and {name} differ, got {found}"
+        close = torch.allclose(scores["shared"], scores[name], atol=1e-3 if dtype == torch.float32 else 0.5)
+        assert close, f"shared and {name} differ, got {scores}"
 
 
 def row(cell_of: tuple[str, int, int], measured: float, counted: float, timed: Any, grown: Any) -> str:
     """One line of the table."""
     k, shared_s = cell_of[2], timed["shared"][0]
 
-    def cell(found: dict[str, tuple[float, int]], name: str, digits: int) -> str:
-        if name not in found or (name == "padded" and k == 1):
+    def cell(by_way: dict[str, tuple[float, int]], name: str, digits: int) -> str:
+        if name not in by_way or (name == "padded" and k == 1):
             return ""
-        value, n = found[name]
+        value, n = by_way[name]
         return f"{'~' if n < k else ''}{value:.{digits}f}"
 
     mark = "~" if timed["each"][1] < k else ""
@@ -174,11 +176,11 @@ def measure(task: str, args: argparse.Namespace, threads: int) -> list[str]:
     grown = {(n, k): peaks(ways[n, k], k, args.device) for n, k in cells}
     torch.set_num_threads(threads)
     lines = []
-    for (n, k), asked in cells.items():
+    for (n, k), encoded in cells.items():
         if k > 1:
             check_equal(ways[n, k], next(model.parameters()).dtype)
         timed, measured = times(ways[n, k], k, args)
-        lines.append(row((task, n, k), measured, counted(model.config, task, *asked), timed, grown[n, k]))
+        lines.append(row((task, n, k), measured, counted(model.config, task, *encoded), timed, grown[n, k]))
         print(lines[-1], file=sys.stderr, flush=True)
     return lines
 

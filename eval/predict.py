@@ -42,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="proofreel predict", description=__doc__, formatter_class=form)
-    asked = parser.add_mutually_exclusive_group(required=True)
-    asked.add_argument("--verifier", type=Path, help="verifier directory")
-    asked.add_argument(
+    judges = parser.add_mutually_exclusive_group(required=True)
+    judges.add_argument("--verifier", type=Path, help="verifier directory")
+    judges.add_argument(
         "--zero-shot",
         type=Path,
         metavar="CONFIG",
@@ -126,7 +126,7 @@ def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | 
             "control": "claim-only" if args.claim_only else control,
         }
         out = args.out if control is None else args.out.with_name(f"{args.out.stem}-{control}{args.out.suffix}")
-        found = score_in_bulk(
+        summary = score_in_bulk(
             out,
             judge,
             rows,
@@ -136,8 +136,8 @@ def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | 
             overwrite=args.overwrite,
             tell=lambda text: print(text, file=sys.stderr),
         )
-        if found is not None:
-            _tell(out, found)
+        if summary is not None:
+            _tell(out, summary)
     if hasattr(judge, "summary"):
         print(judge.summary(), file=sys.stderr)
 

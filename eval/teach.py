@@ -79,14 +79,14 @@ def _say_rows(predictions: Sequence[Any]) -> None:
         print(f"  and {len(failed) - SHOWN} more")
 
 
-def _say_agreement(found: Sequence[Any], contradicted: Sequence[Any]) -> None:
-    if not found:
+def _say_agreement(agreements: Sequence[Any], contradicted: Sequence[Any]) -> None:
+    if not agreements:
         print("labels       none on the scored rows: nothing to compare with")
         return
-    width = max(len("teacher"), *(len(each.name) for each in found))
-    print(f"labels       on {found[0].n} rows that are labelled and that all scored:")
+    width = max(len("teacher"), *(len(each.name) for each in agreements))
+    print(f"labels       on {agreements[0].n} rows that are labelled and that all scored:")
     print(f"  {'teacher':<{width}}     AUC     ECE   Brier  labels it gives p < 0.05")
-    for each in found:
+    for each in agreements:
         print(f"  {each.name:<{width}}  {each.auc:.4f}  {each.ece:.4f}  {each.brier:.4f}  {each.n_contradicted}")
     for row in contradicted[:SHOWN]:
         print(f"  {row.pair_id}: labelled {row.label}, P(supported) {row.p_supported:.4f}")

@@ -24,7 +24,7 @@ from .per_group import fit_corrections
 
 
 @dataclass(frozen=True)
-class Candidate:
+class MethodScore:
     """What a method reached on held-out groups.
 
     Attributes:
@@ -44,7 +44,7 @@ class Choice:
     """The chosen method and every candidate, simplest first."""
 
     method: str
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[MethodScore, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; a method that was not tried has no loss."""
@@ -76,10 +76,10 @@ def choose_method(
     means: dict[str, float] = {m: float(np.average(losses, weights=weights)) for m, losses in losses_by.items()}
     best = min(means, key=means.__getitem__)  # the simpler of equals, because CALIBRATORS go from simple to rich
 
-    def candidate(m: str) -> Candidate:
+    def candidate(m: str) -> MethodScore:
         if notes[m]:
-            return Candidate(m, math.nan, math.nan, notes[m])
-        return Candidate(m, means[m], clustered_se(losses_by[m] - losses_by[best], groups, weights))
+            return MethodScore(m, math.nan, math.nan, notes[m])
+        return MethodScore(m, means[m], clustered_se(losses_by[m] - losses_by[best], groups, weights))
 
     candidates = tuple(candidate(m) for m in CALIBRATORS)
     chosen = next(c.method for c in candidates if c.nll - c.se <= means[best])

@@ -61,7 +61,7 @@ class Costs:
             evidence=self.evidence[places],
         )
 
-    def total(self, asked: NDArray[np.bool_], together: bool = True) -> Spent:
+    def total(self, is_reached: NDArray[np.bool_], together: bool = True) -> Spent:
         """What asking these rows costs.
 
         Args:
@@ -71,7 +71,7 @@ class Costs:
         Operations are two per parameter and token (Kaplan et al., 2020, section 2.1); attention over long evidence
         comes on top, for every stage.
         """
-        places = np.flatnonzero(asked)
+        places = np.flatnonzero(is_reached)
         first = places[np.unique(self.evidence[places], return_index=True)[1]] if together else places
         visual = int(self.visual_tokens[first].sum())
         tokens = int(self.prefix_tokens[first].sum() + self.claim_tokens[places].sum())

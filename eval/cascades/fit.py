@@ -62,7 +62,7 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class _ReachedRows:
     """The calibration rows, as arrays; `known` are fits by stage and rows: risks often ask the same."""
 
     margins_SN: Floats
@@ -186,14 +186,14 @@ def check_aligned(scored: Sequence[Sequence[Prediction]], costs: Sequence[Costs]
     ids = [[(p.pair_id, p.label, p.split, p.group) for p in rows] for rows in scored]
     if len(ids) < 2 or any(other != ids[0] for other in ids[1:]):
         raise RowError(
-            f"cascade: every stage must have said something of the same rows, got {[len(i) for i in ids]} rows that "
+            f"cascade: every stage must have scored the same rows, got {[len(i) for i in ids]} rows that "
             "differ; score them with `score_stages`"
         )
     if [len(cost.prefix_tokens) for cost in costs] != [len(i) for i in ids]:
         raise RowError(f"cascade: every row has a cost at every stage, got {len(costs)} costs; see `costs_of`")
 
 
-def _rows(scored: Sequence[Sequence[Prediction]], method: str, where: str) -> tuple[_Rows, NDArray[np.int64]]:
+def _rows(scored: Sequence[Sequence[Prediction]], method: str, where: str) -> tuple[_ReachedRows, NDArray[np.int64]]:
     """The labelled rows of the calibration split, and their places."""
     splits = sorted({str(p.split) for p in scored[0]})
     if splits != ["calibration"]:
@@ -205,53 +205,53 @@ def _rows(scored: Sequence[Sequence[Prediction]], method: str, where: str) -> tu
     labels, groups = labels_of(labelled), groups_of(labelled)
     margins_SN = np.array([[rows[i].margin for i in used] for rows in scored], dtype=np.float32).astype(np.float64)
     folds = grouped_folds(labels, groups, where=where)
-    return _Rows(margins_SN, labels, groups, folds, method, where), used
+    return _ReachedRows(margins_SN, labels, groups, folds, method, where), used
 
 
-def _risks(rows: _Rows) -> list[float]:
+def _risks(rows: _ReachedRows) -> list[float]:
     """Never, and the chances of being wrong among which the first stage's rows divide evenly."""
-    said = ~np.isnan(rows.margins_SN[0])
-    if not _enough(rows, said):
+    is_scored = ~np.isnan(rows.margins_SN[0])
+    if not _enough(rows, is_scored):
         return [-1.0]
-    p = _shipped(_fit(rows, 0, said), rows.margins_SN[0, said])
+    p = _shipped(_fit(rows, 0, is_scored), rows.margins_SN[0, is_scored])
     return [-1.0, *(float(r) for r in np.unique(np.quantile(np.minimum(p, 1 - p), np.linspace(0, 1, N_RISKS))[:-1]))]
 
 
-def _tried(rows: _Rows, risk: float) -> _Trial | None:
+def _tried(rows: _ReachedRows, risk: float) -> _Trial | None:
     """Every stage calibrated on the rows that reach it; None where too few reach one."""
     n_stages, n = rows.margins_SN.shape
     stage_N, margins_N = np.full(n, NOBODY), np.full(n, np.nan)
     calibrations, bands = [], (Band.at_risk(risk),) * (n_stages - 1)
     for stage in range(n_stages):
-        asked = (stage_N == NOBODY) & ~np.isnan(rows.margins_SN[stage])
-        fit = _fitted(rows, stage, asked)
+        is_reached = (stage_N == NOBODY) & ~np.isnan(rows.margins_SN[stage])
+        fit = _fitted(rows, stage, is_reached)
         if fit is None and (risk >= 0 or stage == n_stages - 1):
             return None
         calibration, crossed_N = fit or (IDENTITY, margins_N)  # of a stage that never answers
         calibrations.append(calibration)
         sure = stage == n_stages - 1 or bands[stage].sure(_shipped(calibration, rows.margins_SN[stage]))
-        ends = asked & sure
+        ends = is_reached & sure
         stage_N[ends], margins_N[ends] = stage, crossed_N[ends]
     return _Trial(tuple(calibrations), bands, stage_N, margins_N)
 
 
-def _fitted(rows: _Rows, stage: int, asked: NDArray[np.bool_]) -> tuple[Calibration, Floats] | None:
+def _fitted(rows: _ReachedRows, stage: int, is_reached: NDArray[np.bool_]) -> tuple[Calibration, Floats] | None:
     """A stage's calibration on these rows, and its cross-fitted log-odds of them (NaN elsewhere); None if too few."""
-    key = stage, asked.tobytes()
+    key = stage, is_reached.tobytes()
     if key not in rows.known:
-        labels, folds = rows.labels[asked], rows.folds[asked]
-        if not (_enough(rows, asked) and _both_classes_outside(labels, folds)):
+        labels, folds = rows.labels[is_reached], rows.folds[is_reached]
+        if not (_enough(rows, is_reached) and _both_classes_outside(labels, folds)):
             return None
-        crossed_N = np.full(len(asked), np.nan)
-        crossed_N[asked] = cross_fitted_logits(rows.margins_SN[stage, asked], labels, folds, rows.method)
-        rows.known[key] = _fit(rows, stage, asked), crossed_N
+        crossed_N = np.full(len(is_reached), np.nan)
+        crossed_N[is_reached] = cross_fitted_logits(rows.margins_SN[stage, is_reached], labels, folds, rows.method)
+        rows.known[key] = _fit(rows, stage, is_reached), crossed_N
     return rows.known[key]
 
 
-def _fit(rows: _Rows, stage: int, asked: NDArray[np.bool_]) -> Calibration:
-    margins, groups = rows.margins_SN[stage, asked], rows.groups[asked]
+def _fit(rows: _ReachedRows, stage: int, is_reached: NDArray[np.bool_]) -> Calibration:
+    margins, groups = rows.margins_SN[stage, is_reached], rows.groups[is_reached]
     about = {"stage": stage, "split": "calibration"}
-    return fit_calibration(margins, rows.labels[asked], rows.method, groups, about, f"{rows.where}: stage {stage}")
+    return fit_calibration(margins, rows.labels[is_reached], rows.method, groups, about, f"{rows.where}: stage {stage}")
 
 
 def _shipped(calibration: Calibration, margins: Floats) -> Floats:
@@ -259,8 +259,8 @@ def _shipped(calibration: Calibration, margins: Floats) -> Floats:
     return sigmoid(calibration.logits(margins).astype(np.float32))
 
 
-def _enough(rows: _Rows, asked: NDArray[np.bool_]) -> bool:
-    return min(int(np.sum(rows.labels[asked] == y)) for y in (0, 1)) >= FEWEST
+def _enough(rows: _ReachedRows, is_reached: NDArray[np.bool_]) -> bool:
+    return min(int(np.sum(rows.labels[is_reached] == y)) for y in (0, 1)) >= FEWEST
 
 
 def _both_classes_outside(labels: Floats, folds: NDArray[np.int64]) -> bool:
@@ -269,14 +269,14 @@ def _both_classes_outside(labels: Floats, folds: NDArray[np.int64]) -> bool:
 
 
 def _candidate(
-    rows: _Rows, risk: float, trial: _Trial, costs: Sequence[Costs], counted: tuple[Unit, bool]
+    rows: _ReachedRows, risk: float, trial: _Trial, costs: Sequence[Costs], counted: tuple[Unit, bool]
 ) -> Candidate:
     unit, together = counted
     answered = ~np.isnan(trial.margins_N)
     auc = float(roc_auc(trial.margins_N[answered], rows.labels[answered]))
     shares = tuple(float(np.mean(trial.stage_N == stage)) for stage in range(len(costs)))
-    asked = [reached(trial.stage_N, stage) for stage in range(len(costs))]
-    spent = sum(getattr(cost.total(a, together), unit) for cost, a in zip(costs, asked, strict=True))
+    reached_SN = [reached(trial.stage_N, stage) for stage in range(len(costs))]
+    spent = sum(getattr(cost.total(a, together), unit) for cost, a in zip(costs, reached_SN, strict=True))
     alone = getattr(costs[-1].total(np.ones(len(rows.labels), dtype=bool), together), unit)
     return Candidate(risk, auc, spent / alone if alone else 0.0, shares)
 

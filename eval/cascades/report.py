@@ -55,17 +55,17 @@ def measure(
     check_aligned(scored, costs)
     stage_N = plan.settle([[p.margin for p in rows] for rows in scored], scored[-1]).stage_N
     n, everybody = len(stage_N), np.ones(len(stage_N), dtype=bool)
-    told = []
+    stage_rows = []
     for number, (rows, cost) in enumerate(zip(scored, costs, strict=True)):
-        asked = reached(stage_N, number)
-        told.append(
+        is_reached = reached(stage_N, number)
+        stage_rows.append(
             {
                 "name": stages[number] if stages else f"stage {number}",
-                "asked": int(asked.sum()),
+                "asked": int(is_reached.sum()),
                 "answered": int(np.sum(stage_N == number)),
-                "failed": int(sum(p.error is not None for p, a in zip(rows, asked, strict=True) if a)),
+                "failed": int(sum(p.error is not None for p, a in zip(rows, is_reached, strict=True) if a)),
                 "auc_alone": _auc(rows),
-                "spent": {w: dataclasses.asdict(cost.total(asked, w == "together")) for w in _WAYS},
+                "spent": {w: dataclasses.asdict(cost.total(is_reached, w == "together")) for w in _WAYS},
             }
         )
     alone = {w: dataclasses.asdict(costs[-1].total(everybody, w == "together")) for w in _WAYS}
@@ -75,9 +75,9 @@ def measure(
         "failed": int(np.sum(stage_N == NOBODY)),
         "bands": [dataclasses.asdict(band) for band in plan.bands],
         "fitted": plan.decision.calibration.fitted_on.get("cascade"),
-        "stages": told,
+        "stages": stage_rows,
         "last_stage_alone": alone,
-        "share_of_last_stage_alone": {w: _shares(told, alone[w], w) for w in _WAYS},
+        "share_of_last_stage_alone": {w: _shares(stage_rows, alone[w], w) for w in _WAYS},
         "auc": _auc(final),
         "compared": compare(final, scored[-1], n_draws),
         "seconds": dict(seconds or {}),
@@ -90,10 +90,10 @@ def compare(final: Sequence[Prediction], last: Sequence[Prediction], n_draws: in
     if not len(pairs.labels):
         return {"rows": 0, "groups": 0, "differences": {}, "ece": math.nan}
     both = [_headline(pairs.margins_2N[i], pairs.p_2N[i], pairs.labels) for i in (0, 1)]
-    found = difference_intervals(both[0], both[1], pairs.groups, n_draws)
+    intervals = difference_intervals(both[0], both[1], pairs.groups, n_draws)
     values = [{"auc": _area(rows), "brier": _brier(rows), "nll": float(rows.loss.mean())} for rows in both]
     differences = {
-        name: {"cascade": values[0][name], "last_stage": values[1][name], **_difference(values, found[name], name)}
+        name: {"cascade": values[0][name], "last_stage": values[1][name], **_difference(values, intervals[name], name)}
         for name in _DIFFERENCES
     }
     ece = float(ece_event(pairs.p_2N[0], pairs.labels))
@@ -173,8 +173,10 @@ def _difference(values: Sequence[Mapping[str, float]], interval: Interval, name:
     return {"difference": values[0][name] - values[1][name], "low": interval.low, "high": interval.high}
 
 
-def _shares(told: Sequence[Mapping[str, Any]], alone: Mapping[str, float], way: str) -> dict[str, float]:
-    spent = {what: sum(stage["spent"][way][what] for stage in told) for what in ("tokens", "visual_tokens", "flops")}
+def _shares(stage_rows: Sequence[Mapping[str, Any]], alone: Mapping[str, float], way: str) -> dict[str, float]:
+    spent = {
+        what: sum(stage["spent"][way][what] for stage in stage_rows) for what in ("tokens", "visual_tokens", "flops")
+    }
     return {what: value / alone[what] if alone[what] else math.nan for what, value in spent.items()}
 
 

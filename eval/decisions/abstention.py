@@ -171,11 +171,11 @@ def _range_maximum(values: Counts, first: Counts, last: Counts) -> Counts:
     """The greatest of values[first[i]..last[i]], both ends included, for each i."""
     tables = _maxima(values)
     level = np.log2(last - first + 1).astype(np.int64)
-    found = np.empty(len(first), dtype=np.int64)
+    maxima = np.empty(len(first), dtype=np.int64)
     for k in np.unique(level):
         own = level == k
-        found[own] = np.maximum(tables[k][first[own]], tables[k][last[own] - 2**k + 1])
-    return found
+        maxima[own] = np.maximum(tables[k][first[own]], tables[k][last[own] - 2**k + 1])
+    return maxima
 
 
 def _maxima(values: Counts) -> list[Counts]:
@@ -196,11 +196,11 @@ def _with_intervals(
     per_row = np.stack([right, decided, np.ones(len(p))], axis=1)
     n_right, n_decided, n = resamples.sums(per_row).T
     accuracy = np.divide(n_right, n_decided, out=np.full(len(n), np.nan), where=n_decided > 0)
-    found = interval_of(accuracy, band.selective_accuracy, level, n_groups=resamples.n_groups)
+    accuracy_interval = interval_of(accuracy, band.selective_accuracy, level, n_groups=resamples.n_groups)
     coverage = interval_of(n_decided / n, band.coverage, level, n_groups=resamples.n_groups)
     return dataclasses.replace(
         band,
-        selective_accuracy_interval=stored_interval(found),
+        selective_accuracy_interval=stored_interval(accuracy_interval),
         coverage_interval=stored_interval(coverage),
         n_groups=resamples.n_groups,
     )

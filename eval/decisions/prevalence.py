@@ -105,9 +105,11 @@ def corrected_rows(p: ArrayLike, groups: ArrayLike, point: OperatingPoint, level
         CalibrationError: NaN (leave failed rows out), no rows, or a verifier that does no better than chance.
     """
     p, groups = _rows(p, groups, "proportion")
-    said = point.decide(p)
-    found = corrected_proportion(int(np.sum(said)), len(p), point, level, effective_size(said, groups))
-    return dataclasses.replace(found, n_groups=len(np.unique(groups)))
+    is_supported = point.decide(p)
+    proportion = corrected_proportion(
+        int(np.sum(is_supported)), len(p), point, level, effective_size(is_supported, groups)
+    )
+    return dataclasses.replace(proportion, n_groups=len(np.unique(groups)))
 
 
 def corrected_by_bootstrap(
@@ -137,21 +139,29 @@ def corrected_by_bootstrap(
             f"proportion: needs a label of 0 or 1 per calibration row, got {labels.shape} for {other_p.shape}; align"
         )
     sample, other = resample(groups, n_draws, seed), resample(other_groups, n_draws, seed + 1)
-    said, cells = p >= threshold, outcomes(other_p >= threshold, labels)
-    unclipped = float(_theta(np.array([said.mean()]), cells.sum(axis=0)[None])[0])
+    is_supported, cells = p >= threshold, outcomes(other_p >= threshold, labels)
+    unclipped = float(_theta(np.array([is_supported.mean()]), cells.sum(axis=0)[None])[0])
     if np.isnan(unclipped):
         tp, fp, tn, fn = cells.sum(axis=0)
         _informative(tp / max(tp + fn, 1), tn / max(tn + fp, 1), "proportion")
-    n_said, n_drawn = sample.sums(np.stack([said, np.ones(len(p))], axis=1)).T
-    found = interval_of(
-        np.clip(_theta(n_said / n_drawn, other.sums(cells)), 0, 1),
+    n_supported, n_drawn = sample.sums(np.stack([is_supported, np.ones(len(p))], axis=1)).T
+    interval = interval_of(
+        np.clip(_theta(n_supported / n_drawn, other.sums(cells)), 0, 1),
         unclipped,
         level,
         n_groups=min(sample.n_groups, other.n_groups),
     )
     value = float(np.clip(unclipped, 0, 1))
     return Proportion(
-        value, unclipped, found.low, found.high, level, float(said.mean()), len(p), sample.n_groups, "bootstrap"
+        value,
+        unclipped,
+        interval.low,
+        interval.high,
+        level,
+        float(is_supported.mean()),
+        len(p),
+        sample.n_groups,
+        "bootstrap",
     )
 
 
@@ -167,8 +177,8 @@ def soft_proportion(
     drawn = resample(groups, n_draws, seed)
     total, n = drawn.sums(np.stack([p, np.ones(len(p))], axis=1)).T
     mean = float(np.mean(p))
-    found = interval_of(total / n, mean, level, n_groups=drawn.n_groups)
-    return Proportion(mean, mean, found.low, found.high, level, mean, len(p), drawn.n_groups, "soft")
+    interval = interval_of(total / n, mean, level, n_groups=drawn.n_groups)
+    return Proportion(mean, mean, interval.low, interval.high, level, mean, len(p), drawn.n_groups, "soft")
 
 
 def lang_reiczigel(

@@ -40,7 +40,7 @@ _STARTS = 10  # of the sequences for a risk that need not fall along the order; 
 _ROUNDING = 1e-9  # a sum of shares that should be whole
 
 
-class _Rows(NamedTuple):
+class _RiskRows(NamedTuple):
     p: Floats
     y: Floats
     group: np.ndarray  # numbered from 0
@@ -182,11 +182,11 @@ def fixed_sequences(p_values: ArrayLike, delta: float, n_starts: int = 1) -> np.
     starts = np.unique(np.arange(n_starts) * len(passes) // n_starts)
     failures = np.append(np.flatnonzero(~passes), len(passes))
     ends = failures[np.searchsorted(failures, starts)]
-    found = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
-    return np.unique(np.concatenate(found)).astype(np.int64)
+    certified = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
+    return np.unique(np.concatenate(certified)).astype(np.int64)
 
 
-def _rows(p: ArrayLike, labels: ArrayLike, groups: ArrayLike, risk: str, at_most: float, name: str) -> _Rows:
+def _rows(p: ArrayLike, labels: ArrayLike, groups: ArrayLike, risk: str, at_most: float, name: str) -> _RiskRows:
     p, y = checked(p, labels, f"threshold {name}", probabilities=True, to_fit=True)
     if risk not in RISKS or not 0 < at_most < 1:
         raise CalibrationError(
@@ -196,10 +196,10 @@ def _rows(p: ArrayLike, labels: ArrayLike, groups: ArrayLike, risk: str, at_most
     names, group = np.unique(np.asarray(groups), return_inverse=True)
     if group.shape != p.shape:
         raise CalibrationError(f"threshold {name}: needs a group per row, got {len(group)} for {len(p)}; align them")
-    return _Rows(p, y, group, len(names))
+    return _RiskRows(p, y, group, len(names))
 
 
-def _losses(rows: _Rows, grid_T: Floats, risk: Risk) -> Floats:
+def _losses(rows: _RiskRows, grid_T: Floats, risk: Risk) -> Floats:
     """Share of wrong verdicts among the rows that count, shape (thresholds, groups); NaN in groups without any."""
     n_cells = len(grid_T) + 1
 
@@ -235,7 +235,9 @@ def _enough(n: int, needed: int, risk: str, name: str) -> None:
         )
 
 
-def _point(name: str, rows: _Rows, threshold: float, guarantee: Guarantee, n_draws: int, seed: int) -> OperatingPoint:
+def _point(
+    name: str, rows: _RiskRows, threshold: float, guarantee: Guarantee, n_draws: int, seed: int
+) -> OperatingPoint:
     risk: Risk = guarantee.risk  # type: ignore[assignment]
     losses_G = _losses(rows, np.array([threshold]), risk)[0]
     counted = losses_G[~np.isnan(losses_G)]

@@ -226,10 +226,10 @@ def all_cuts(p: Floats, labels: Floats) -> Cuts:
     return Cuts(thresholds, gaps, tp, fp)
 
 
-def stored_interval(found: Interval) -> StoredInterval | None:
+def stored_interval(interval: Interval) -> StoredInterval | None:
     """An interval as it is stored: not at all where its bounds are undefined."""
-    defined = math.isfinite(found.low) and math.isfinite(found.high)
-    return StoredInterval(found.low, found.high, found.level) if defined else None
+    defined = math.isfinite(interval.low) and math.isfinite(interval.high)
+    return StoredInterval(interval.low, interval.high, interval.level) if defined else None
 
 
 def with_rate_intervals(
@@ -247,10 +247,12 @@ def with_rate_intervals(
     )
 
 
-def outcomes(said: NDArray[np.bool_], labels: Floats) -> Floats:
+def outcomes(is_supported: NDArray[np.bool_], labels: Floats) -> Floats:
     """Which of tp, fp, tn, fn each row is, as 0 and 1, shape (n, 4)."""
     is_so = labels == 1
-    return np.stack([said & is_so, said & ~is_so, ~said & ~is_so, ~said & is_so], axis=1).astype(np.float64)
+    return np.stack(
+        [is_supported & is_so, is_supported & ~is_so, ~is_supported & ~is_so, ~is_supported & is_so], axis=1
+    ).astype(np.float64)
 
 
 def _best(criterion: Criterion, cuts: Cuts, name: str) -> OperatingPoint:
@@ -291,5 +293,7 @@ def _with_intervals(
     point: OperatingPoint, criterion: Criterion, p: Floats, y: Floats, resamples: Resamples, level: float
 ) -> OperatingPoint:
     tp, fp, tn, fn = resamples.sums(outcomes(point.decide(p), y)).T
-    found = interval_of(criterion_value(criterion, (tp, fp, tn, fn)), point.metric, level, n_groups=resamples.n_groups)
-    return dataclasses.replace(with_rate_intervals(point, p, y, resamples, level), interval=stored_interval(found))
+    interval = interval_of(
+        criterion_value(criterion, (tp, fp, tn, fn)), point.metric, level, n_groups=resamples.n_groups
+    )
+    return dataclasses.replace(with_rate_intervals(point, p, y, resamples, level), interval=stored_interval(interval))

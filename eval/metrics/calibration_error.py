@@ -143,11 +143,11 @@ def sum_by_bin(index: NDArray[np.int64], values: NDArray, n_bins: int) -> Floats
     if np.any(index[1:] < index[:-1]):
         order = np.argsort(index, kind="stable")
         index, values = index[order], values[:, order]
-    found, starts = np.unique(index, return_index=True)
+    filled, starts = np.unique(index, return_index=True)
     sums = np.zeros((len(values), n_bins))
     if len(index):
         kind = np.int64 if values.dtype == bool else np.float64  # whole numbers add up several times faster
-        sums[:, found] = np.add.reduceat(values, starts, axis=1, dtype=kind)
+        sums[:, filled] = np.add.reduceat(values, starts, axis=1, dtype=kind)
     return sums
 
 

@@ -212,7 +212,7 @@ def ap_draws(scores: Floats, labels: Floats, drawn: Resamples) -> Floats:
     Args:
         scores: shape (n,), no NaN. labels: 0 or 1, shape (n,).
     """
-    found = [np.zeros(0)]
+    values_D = [np.zeros(0)]
     for times_DG, draws in _some_draws(drawn):
         area_D, last = np.zeros(len(draws)), None
         for last in _tie_blocks(scores, labels, drawn, times_DG):
@@ -221,8 +221,8 @@ def ap_draws(scores: Floats, labels: Floats, drawn: Resamples) -> Floats:
         if last is None:
             return np.full(drawn.n_draws, np.nan)
         hits_D = last.all_hits_DT[:, -1]
-        found.append(divide(np.where(last.all_rows_DT[:, -1] > hits_D, area_D, np.nan), hits_D))
-    return np.concatenate(found)
+        values_D.append(divide(np.where(last.all_rows_DT[:, -1] > hits_D, area_D, np.nan), hits_D))
+    return np.concatenate(values_D)
 
 
 def aurc_draws(confidence: Floats, correct: Floats, drawn: Resamples) -> Floats:
@@ -234,7 +234,7 @@ def aurc_draws(confidence: Floats, correct: Floats, drawn: Resamples) -> Floats:
     Args:
         confidence: shape (n,), no NaN. correct: 0 or 1, shape (n,).
     """
-    found, harmonic = [np.zeros(0)], harmonic_numbers(drawn.sums(np.ones(len(confidence))))
+    values_D, harmonic = [np.zeros(0)], harmonic_numbers(drawn.sums(np.ones(len(confidence))))
     for times_DG, draws in _some_draws(drawn):
         risk_D, last = np.zeros(len(draws)), None
         for last in _tie_blocks(confidence, correct, drawn, times_DG):
@@ -247,8 +247,8 @@ def aurc_draws(confidence: Floats, correct: Floats, drawn: Resamples) -> Floats:
         if last is None:
             return np.full(drawn.n_draws, np.nan)
         rows_D = last.all_rows_DT[:, -1]
-        found.append(divide(rows_D - last.all_hits_DT[:, -1] + risk_D, rows_D))
-    return np.concatenate(found)
+        values_D.append(divide(rows_D - last.all_hits_DT[:, -1] + risk_D, rows_D))
+    return np.concatenate(values_D)
 
 
 def _some_draws(drawn: Resamples) -> Iterator[tuple[Floats, range]]:

@@ -116,9 +116,9 @@ def _check_report(path: Path, fingerprint: str, decision: Decision) -> None:
 
 
 def _check_source(where: str, source: dict[str, Any], fingerprint: str) -> None:
-    found = source.get("verifier_fingerprint")
-    if found and found != fingerprint:
+    scored_by = source.get("verifier_fingerprint")
+    if scored_by and scored_by != fingerprint:
         raise RowError(
-            f"{where}: of another verifier, got fingerprint {str(found)[:12]} instead of {fingerprint[:12]}; "
+            f"{where}: of another verifier, got fingerprint {str(scored_by)[:12]} instead of {fingerprint[:12]}; "
             "run eval/predict.py and eval/report.py with the verifier that is exported"
         )

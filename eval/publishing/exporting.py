@@ -102,7 +102,7 @@ def refit(decision: Decision, predictions: Sequence[Prediction], fitted_on: dict
         corrected = calibration.by_group.corrections.values()
         extra["per_group"] = PerGroup(calibration.by_group.key, min([MIN_ROWS, *(c.n for c in corrected)]))
     criteria: list[Any] = [criterion_of(p) for p in points if p.guarantee is None]
-    found = fit_decision(
+    refitted = fit_decision(
         predictions,
         "auto" if "choice" in calibration.fitted_on else calibration.method,
         criteria,
@@ -112,8 +112,8 @@ def refit(decision: Decision, predictions: Sequence[Prediction], fitted_on: dict
         aggregation=calibration.aggregation,
         **extra,
     )
-    names = [p.name for p in found.points]
-    return dataclasses.replace(found, default=decision.default if decision.default in names else found.default)
+    names = [p.name for p in refitted.points]
+    return dataclasses.replace(refitted, default=decision.default if decision.default in names else refitted.default)
 
 
 def _risk(point: OperatingPoint) -> tuple[str, float, float]:
@@ -288,13 +288,13 @@ def _changed(
         changed = _write_ruled(changed, work / "ruled", change.time_rule)
     before = _score(draft, windowing, data, work / "before.parquet", base, device)
     after = _score(changed, windowing, data, work / "after.parquet", base, device)
-    found = compare(before, after, trained_dtype)
-    if not found.same:
+    comparison = compare(before, after, trained_dtype)
+    if not comparison.same:
         if not change.recalibrate:
             what = " and ".join(["merging"] * change.merge + ["the time rule"] * (change.time_rule is not None))
             raise CalibrationError(
-                f"{draft}: {what} changes what it says, got margins up to {found.max_difference:.4g} apart on "
-                f"{found.n} calibration rows; pass --recalibrate to fit the calibration again, or export it as it is"
+                f"{draft}: {what} changes what it says, got margins up to {comparison.max_difference:.4g} apart on "
+                f"{comparison.n} calibration rows; pass --recalibrate to fit the calibration again, or export it as it is"
             )
         decision = read_decision(calibration)
         about = {
@@ -305,7 +305,7 @@ def _changed(
         calibration = work / "recalibrated"
         write_decision(calibration, refit(decision, after, about, f"{draft} changed"))
         write_fitted_rows(calibration, after)
-    measured = dataclasses.asdict(found) | {"calibration": "kept" if found.same else "fitted again"}
+    measured = dataclasses.asdict(comparison) | {"calibration": "kept" if comparison.same else "fitted again"}
     return _Ready(changed, calibration, measured)
 
 

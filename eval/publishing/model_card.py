@@ -96,8 +96,8 @@ def model_index(name: str, config: VerifierConfig, row: Mapping[str, Any], measu
 
 def interval_of(row: Mapping[str, Any], metric: Metric) -> Mapping[str, Any] | None:
     """The interval a report gives a metric; None where it gives none or an undefined one."""
-    found = (row.get("intervals") or {}).get(metric.name) or row.get(f"{metric.key}_interval")
-    return found if found and is_number(found.get("low")) and is_number(found.get("high")) else None
+    interval = (row.get("intervals") or {}).get(metric.name) or row.get(f"{metric.key}_interval")
+    return interval if interval and is_number(interval.get("low")) and is_number(interval.get("high")) else None
 
 
 def is_number(value: Any) -> bool:

@@ -23,10 +23,10 @@ def leaks(
     fitted_rows: Mapping[str, Sequence[str]] | None,
 ) -> list[str]:
     """Every reason not to take a report's numbers for numbers on unseen rows, as sentences."""
-    found = _seen(predictions, calibration, fitted_rows) + _unchecked(predictions, fitted_rows)
+    reasons = _seen(predictions, calibration, fitted_rows) + _unchecked(predictions, fitted_rows)
     if calibration.at_bound:
-        found.append("The calibration's slope stopped at its bound: its probabilities deserve no trust.")
-    return found
+        reasons.append("The calibration's slope stopped at its bound: its probabilities deserve no trust.")
+    return reasons
 
 
 def watermark(
@@ -47,58 +47,60 @@ def remarks(
     calibration: Calibration,
 ) -> list[str]:
     """What a reader of the headline must know to judge it: too few groups, rows that are missing, unequal controls."""
-    found = _provenance(source, calibration)
+    reasons = _provenance(source, calibration)
     if row["n"]:
-        found += row["cautions"]
+        reasons += row["cautions"]
     if row["n_failed"]:
-        found.append(f"{row['n_failed']} of {row['n_rows']} rows failed and are in no metric.")
+        reasons.append(f"{row['n_failed']} of {row['n_rows']} rows failed and are in no metric.")
     if row["n_unlabelled"]:
-        found.append(f"{row['n_unlabelled']} scored rows have no label and are in no metric.")
+        reasons.append(f"{row['n_unlabelled']} scored rows have no label and are in no metric.")
     if row["n"] == 0:
-        found.append("No row was both scored and labelled: nothing is measured.")
+        reasons.append("No row was both scored and labelled: nothing is measured.")
     for control in controls:
         if control["n"] != row["n"]:
-            found.append(f"Control {control['name']} stands on {control['n']} rows, the headline on {row['n']}.")
-    return found
+            reasons.append(f"Control {control['name']} stands on {control['n']} rows, the headline on {row['n']}.")
+    return reasons
 
 
 def _seen(
     predictions: Sequence[Prediction], calibration: Calibration, fitted_rows: Mapping[str, Sequence[str]] | None
 ) -> list[str]:
-    found, splits = [], {str(p.split) for p in predictions}
+    reasons, splits = [], {str(p.split) for p in predictions}
     if calibration.fitted_on.get("split") in splits:
-        found.append(
+        reasons.append(
             f"The test rows are of the {calibration.fitted_on['split']} split, which the calibration was fitted on."
         )
     elif splits & _TRAINING_SPLITS:
-        found.append(f"The reported rows are of split {', '.join(sorted(splits))}, not of test alone.")
-    return found if fitted_rows is None else found + overlaps(predictions, fitted_rows)
+        reasons.append(f"The reported rows are of split {', '.join(sorted(splits))}, not of test alone.")
+    return reasons if fitted_rows is None else reasons + overlaps(predictions, fitted_rows)
 
 
 def _unchecked(predictions: Sequence[Prediction], fitted_rows: Mapping[str, Sequence[str]] | None) -> list[str]:
-    found, splits = [], {str(p.split) for p in predictions}
+    reasons, splits = [], {str(p.split) for p in predictions}
     if fitted_rows is None:
-        found.append("Which rows the calibration was fitted on is not recorded: overlap with these rows is unchecked.")
+        reasons.append(
+            "Which rows the calibration was fitted on is not recorded: overlap with these rows is unchecked."
+        )
     if len(splits) > 1 and not splits & (_TRAINING_SPLITS | {"calibration"}):
-        found.append(f"The reported rows are of split {', '.join(sorted(splits))}, not of test alone.")
+        reasons.append(f"The reported rows are of split {', '.join(sorted(splits))}, not of test alone.")
     elif splits == {"None"}:
-        found.append("The rows do not say which split they are of: whether they are unseen is unchecked.")
-    return found
+        reasons.append("The rows do not say which split they are of: whether they are unseen is unchecked.")
+    return reasons
 
 
 def _provenance(source: Mapping[str, Any], calibration: Calibration) -> list[str]:
     """Sentences on predictions that are not those the calibration was made for."""
-    found = []
+    reasons = []
     theirs, ours = calibration.fitted_on.get("verifier_fingerprint"), source.get("verifier_fingerprint")
     if theirs and ours and theirs != ours:
-        found.append(
+        reasons.append(
             f"These are predictions of verifier {ours[:12]}, the calibration was fitted on those of {theirs[:12]}: "
             f"it holds if one is an export of the other."
         )
     theirs, ours = calibration.aggregation, source.get("aggregation")
     if theirs != ours:
-        found.append(
+        reasons.append(
             f"Margins of several windows became one by {ours or 'nothing'} here and by {theirs or 'nothing'} where the "
             f"calibration was fitted: its probabilities need not hold."
         )
-    return found + calibration.cautions()[int(calibration.at_bound) :]  # that it is at its bound is a leak already
+    return reasons + calibration.cautions()[int(calibration.at_bound) :]  # that it is at its bound is a leak already

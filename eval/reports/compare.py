@@ -68,11 +68,11 @@ def contender(
     """A verifier with its own calibration and default operating point; `UNCALIBRATED` where it has none."""
     calibration, point = decision.calibration, decision.point()
     if decision is UNCALIBRATED:
-        about, seen, mark = "not calibrated: p = sigmoid(margin), supported if p >= 0.5", [], ""
+        about, reasons, mark = "not calibrated: p = sigmoid(margin), supported if p >= 0.5", [], ""
     else:
         about = f"{calibration.describe()}; supported if p >= {point.threshold:.4f} ({point.name})"
-        seen, mark = leaks(predictions, calibration, fitted_rows), watermark(predictions, calibration, fitted_rows)
-    return Contender(name, apply_decision(predictions, decision), seen, mark, about, dict(source or {}))
+        reasons, mark = leaks(predictions, calibration, fitted_rows), watermark(predictions, calibration, fitted_rows)
+    return Contender(name, apply_decision(predictions, decision), reasons, mark, about, dict(source or {}))
 
 
 def read_contender(text: str) -> Contender:
@@ -142,18 +142,18 @@ def compare_pair(first: Contender, second: Contender, n_draws: int = N_DRAWS) ->
     """
     both = matched(first.scored.predictions, second.scored.predictions)
     counts = ("n_only_first", "n_only_second", "n_failed", "n_unlabelled")
-    found: dict[str, Any] = {"first": first.name, "second": second.name, "n": len(both.pair_ids)}
-    found |= {name: getattr(both, name) for name in counts}
-    found["n_groups"] = len(np.unique(both.groups))
+    row: dict[str, Any] = {"first": first.name, "second": second.name, "n": len(both.pair_ids)}
+    row |= {name: getattr(both, name) for name in counts}
+    row["n_groups"] = len(np.unique(both.groups))
     if not both.pair_ids:
         undefined = dict.fromkeys(("first", "second", "difference", "p_value", "adjusted_p"), float("nan"))
         nothing = {"mcnemar": None, "delong": None, "cautions": ["No pair was scored by both: nothing is compared."]}
-        return found | {"metrics": {name: {**undefined, "interval": None} for name in headline_names()}, **nothing}
+        return row | {"metrics": {name: {**undefined, "interval": None} for name in headline_names()}, **nothing}
     one, other = (_rows_of(each.scored, both.pair_ids) for each in (first, second))
-    found["metrics"], found["cautions"] = _differences(_headline(one), _headline(other), both.groups, n_draws)
-    found["mcnemar"] = dataclasses.asdict(mcnemar(right(one) == 1, right(other) == 1))
-    found["delong"] = dataclasses.asdict(delong_difference(one.margins, other.margins, both.labels, both.groups))
-    return found
+    row["metrics"], row["cautions"] = _differences(_headline(one), _headline(other), both.groups, n_draws)
+    row["mcnemar"] = dataclasses.asdict(mcnemar(right(one) == 1, right(other) == 1))
+    row["delong"] = dataclasses.asdict(delong_difference(one.margins, other.margins, both.labels, both.groups))
+    return row
 
 
 def _rows_of(scored: Scored, pair_ids: Sequence[str]) -> Scored:

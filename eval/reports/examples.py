@@ -55,14 +55,14 @@ def pick_clips(scored: Scored, per_kind: int = 4) -> dict[str, list[int]]:
     Rows of evidence not shown yet come first, so that one video does not fill the page.
     """
     judged = [i for i, p in enumerate(scored.predictions) if p.error is None and p.label is not None]
-    said = scored.point.decide(scored.p)
+    is_supported = scored.point.decide(scored.p)
     wrong = sorted(
-        (i for i in judged if said[i] != scored.labels[i]), key=lambda i: -abs(scored.p[i] - scored.labels[i])
+        (i for i in judged if is_supported[i] != scored.labels[i]), key=lambda i: -abs(scored.p[i] - scored.labels[i])
     )
     right = sorted(
-        (i for i in judged if said[i] == scored.labels[i]), key=lambda i: abs(scored.p[i] - scored.labels[i])
+        (i for i in judged if is_supported[i] == scored.labels[i]), key=lambda i: abs(scored.p[i] - scored.labels[i])
     )
-    yes, no = [i for i in right if said[i]], [i for i in right if not said[i]]
+    yes, no = [i for i in right if is_supported[i]], [i for i in right if not is_supported[i]]
     failed = [i for i, p in enumerate(scored.predictions) if p.error is not None]
     half = (per_kind + 1) // 2
     return {

@@ -66,7 +66,7 @@ def points_found(scored: Scored, decision: Decision) -> list[dict[str, Any]]:
             "name": point.name,
             "is_default": point.name == decision.default,
             "stored": point.to_dict(),
-            "found": _found(used, point, drawn),
+            "found": _measured(used, point, drawn),
         }
         for point in decision.points
     ]
@@ -84,15 +84,15 @@ def band_found(scored: Scored, band: AbstainBand | None) -> dict[str, Any] | Non
     is_right = is_decided & ((state == "supported") == (used.labels == 1))
     drawn = resample(used.groups, _STORED_DRAWS)
     right_D, decided_D, n_D = drawn.sums(np.stack([is_right, is_decided, np.ones(len(used.p))], axis=1)).T
-    found: dict[str, Any] = {
+    measured: dict[str, Any] = {
         "coverage": float(divide(n_decided, len(used.p))),
         "selective_accuracy": float(divide(n_right, n_decided)),
         **counts,
     }
     draws = {"coverage": divide(decided_D, n_D), "selective_accuracy": divide(right_D, decided_D)}
-    found["intervals"] = {name: _interval(values, found[name], drawn) for name, values in draws.items()}
+    measured["intervals"] = {name: _interval(values, measured[name], drawn) for name, values in draws.items()}
     stored = band.to_dict() | {"coverage": band.coverage, "selective_accuracy": band.selective_accuracy}
-    return {"stored": stored, "found": found}
+    return {"stored": stored, "found": measured}
 
 
 def proportions_found(scored: Scored, decision: Decision) -> list[dict[str, Any]]:
@@ -105,24 +105,24 @@ def proportions_found(scored: Scored, decision: Decision) -> list[dict[str, Any]
     return [_shares(name, sample, decision) for name, sample in samples if len(sample.p)]
 
 
-def _found(used: Scored, point: OperatingPoint, drawn: Resamples) -> dict[str, Any]:
-    said = point.decide(used.p)
-    counts = confusion(said, used.labels)
-    cells = outcomes(said, used.labels)
+def _measured(used: Scored, point: OperatingPoint, drawn: Resamples) -> dict[str, Any]:
+    is_supported = point.decide(used.p)
+    counts = confusion(is_supported, used.labels)
+    cells = outcomes(is_supported, used.labels)
     drawn_counts = Confusions(*drawn.sums(cells).T)
     values: dict[str, tuple[float, Floats]] = {
         metric.__name__: (metric(counts), np.asarray(metric(drawn_counts))) for metric in _BESIDE
     }
-    found: dict[str, Any] = {**counts._asdict()}
+    row: dict[str, Any] = {**counts._asdict()}
     if point.guarantee is None:
         values["metric"] = _objective(point, counts), criterion_value(criterion_of(point), drawn_counts)
     else:
         risk = cast(Risk, point.guarantee.risk)
         any_rows = len(used.p) > 0
-        found["metric"] = group_risk(used.p, used.labels, used.groups, point.threshold, risk) if any_rows else np.nan
-    found |= {name: value for name, (value, _) in values.items()}
-    found["intervals"] = {name: _interval(draws, value, drawn) for name, (value, draws) in values.items()}
-    return found
+        row["metric"] = group_risk(used.p, used.labels, used.groups, point.threshold, risk) if any_rows else np.nan
+    row |= {name: value for name, (value, _) in values.items()}
+    row["intervals"] = {name: _interval(draws, value, drawn) for name, (value, draws) in values.items()}
+    return row
 
 
 def _objective(point: OperatingPoint, counts: Confusion) -> float:
@@ -130,8 +130,8 @@ def _objective(point: OperatingPoint, counts: Confusion) -> float:
 
 
 def _interval(draws: Floats, value: float, drawn: Resamples) -> dict[str, Any]:
-    found: Interval = interval_of(draws, value, n_groups=drawn.n_groups, largest_share=drawn.largest_share)
-    return dataclasses.asdict(found)
+    interval: Interval = interval_of(draws, value, n_groups=drawn.n_groups, largest_share=drawn.largest_share)
+    return dataclasses.asdict(interval)
 
 
 def _shares(name: str, sample: Scored, decision: Decision) -> dict[str, Any]:
@@ -222,14 +222,14 @@ def measure(
 
 def _control_differences(ours: Contender, controls: Sequence[Contender]) -> tuple[list[dict[str, Any]], list[str]]:
     """This verifier minus each control on the pairs both hold; and why a control cannot be held against it."""
-    found, refused = [], []
+    differences, refused = [], []
     for control in controls:
         try:
-            found.append(compare_pair(ours, control, N_DRAWS))
+            differences.append(compare_pair(ours, control, N_DRAWS))
         except RowError as error:
             refused.append(f"Control {control.name} is not of the same pairs: {error}")
-    adjust(found)
-    return found, refused
+    adjust(differences)
+    return differences, refused
 
 
 def _reliability(scored: Scored, column: str) -> list[dict[str, Any]]:
@@ -240,12 +240,12 @@ def _reliability(scored: Scored, column: str) -> list[dict[str, Any]]:
     drawn = resample(used.groups, _BAND_DRAWS)
     place = np.arange(N_BINS) == bin_index(p)[:, None]
     share = divide(drawn.sums(place * used.labels[:, None]), drawn.sums(place))
-    found = []
+    rows = []
     for b in np.flatnonzero(bins.count):
         defined = share[~np.isnan(share[:, b]), b]
         trusted = drawn.n_groups > 1 and len(defined) > _BAND_DRAWS / 2
         low, high = np.quantile(defined, [0.025, 0.975]) if trusted else (np.nan, np.nan)
-        found.append(
+        rows.append(
             {
                 "from": float(b / N_BINS),
                 "to": float((b + 1) / N_BINS),
@@ -256,4 +256,4 @@ def _reliability(scored: Scored, column: str) -> list[dict[str, Any]]:
                 "high": float(high),
             }
         )
-    return found
+    return rows

@@ -24,7 +24,7 @@ from .compare import Contender
 from .examples import Clip, make_clips
 from .numbers import measure
 from .table_rows import Scored, apply_decision, right
-from .tables import Cell, Table, compare_tables, every_number, main_tables, meanings, part_tables, threshold_tables
+from .tables import Table, TableCell, compare_tables, every_number, main_tables, meanings, part_tables, threshold_tables
 
 CONVENTIONS: tuple[tuple[str, str], ...] = (
     ("positive", "supported; refuted and not enough information are negative"),
@@ -184,7 +184,7 @@ def _aligned(table: Table) -> list[str]:
     return lines
 
 
-def _joined(cell: Cell) -> str:
+def _joined(cell: TableCell) -> str:
     under = cell.under.replace("\n", "; ")
     return f"{cell.text} ({under})" if under else cell.text
 

@@ -129,13 +129,13 @@ def table_row(name: str, scored: Scored, n_draws: int = N_DRAWS, fewest_groups: 
     row["n_groups"] = len(np.unique(used.groups))
     if row["n_groups"] < max(fewest_groups, 2):
         none = dataclasses.replace(interval_of([], np.nan), n_groups=row["n_groups"])
-        found: dict[str, Interval] = {name: none for name in headline_names()}
-        row["cautions"] = trust(found["auc"]) if fewest_groups <= 2 else []
+        intervals: dict[str, Interval] = {name: none for name in headline_names()}
+        row["cautions"] = trust(intervals["auc"]) if fewest_groups <= 2 else []
     else:
         columns = (used.margins, used.p, used.labels, used.groups, threshold)
-        found = headline_intervals(*columns, n_draws=n_draws, log_odds=used.logits)
-        row["cautions"] = cautions_of(found)
-    return row | with_intervals(found)
+        intervals = headline_intervals(*columns, n_draws=n_draws, log_odds=used.logits)
+        row["cautions"] = cautions_of(intervals)
+    return row | with_intervals(intervals)
 
 
 def right(scored: Scored) -> Floats:
@@ -143,20 +143,20 @@ def right(scored: Scored) -> Floats:
     return (scored.point.decide(scored.p) == (scored.labels == 1)).astype(np.float64)
 
 
-def with_intervals(found: dict[str, Interval]) -> dict[str, Any]:
+def with_intervals(intervals: dict[str, Interval]) -> dict[str, Any]:
     """Intervals as a row carries them."""
-    stored = {name: dataclasses.asdict(interval) for name, interval in found.items()}
+    stored = {name: dataclasses.asdict(interval) for name, interval in intervals.items()}
     return {"intervals": stored, "auc_interval": stored["auc"]}
 
 
-def cautions_of(found: dict[str, Interval]) -> list[str]:
+def cautions_of(intervals: dict[str, Interval]) -> list[str]:
     """Why these intervals should not be trusted, each reason once, naming the metrics if not all share it."""
     reasons: dict[str, list[str]] = {}
-    for name, interval in found.items():
+    for name, interval in intervals.items():
         for reason in trust(interval):
             reasons.setdefault(reason, []).append(name)
     return [
-        reason if len(names) == len(found) else f"{', '.join(names)}: {reason[0].lower()}{reason[1:]}"
+        reason if len(names) == len(intervals) else f"{', '.join(names)}: {reason[0].lower()}{reason[1:]}"
         for reason, names in reasons.items()
     ]
 
@@ -180,8 +180,8 @@ def rows_by_size(scored: Scored, n_draws: int = PART_DRAWS) -> list[dict[str, An
         f"{low}+ rows" if not high else f"{low} row{'s' * (high != '1')}" if str(low) == high else f"{low}–{high} rows"
         for low, high in zip(_SIZES, ends, strict=True)
     ]
-    found = [names[i] for i in np.unique(number)]
-    return _parts(scored, np.array(names)[number], found, n_draws)
+    sizes = [names[i] for i in np.unique(number)]
+    return _parts(scored, np.array(names)[number], sizes, n_draws)
 
 
 def worst_groups(scored: Scored, most: int = 10) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ NONE = "–"
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A value, and what is written small beneath it (its interval)."""
 
     text: str
@@ -32,7 +32,7 @@ class Table:
 
     heading: str
     columns: tuple[str, ...]
-    rows: list[tuple[Cell, ...]]
+    rows: list[tuple[TableCell, ...]]
     notes: tuple[str, ...] = ()
     watermark: str = ""
     names: tuple[str, ...] = field(default=())  # metrics whose definition the report prints
@@ -95,11 +95,11 @@ def every_number(numbers: Mapping[str, Any]) -> Table:
     metrics = _lines(row)
     lines = [
         (
-            Cell(metric.line),
-            Cell(number(row.get(metric.name), metric.format)),
-            Cell(span(row["intervals"].get(metric.name), metric.format)),
-            Cell(number(row.get(metric.before), metric.format) if metric.before else ""),
-            Cell(_floor(row, metric)),
+            TableCell(metric.line),
+            TableCell(number(row.get(metric.name), metric.format)),
+            TableCell(span(row["intervals"].get(metric.name), metric.format)),
+            TableCell(number(row.get(metric.before), metric.format) if metric.before else ""),
+            TableCell(_floor(row, metric)),
         )
         for metric in metrics
     ]
@@ -151,13 +151,13 @@ def p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def row_cells(row: Mapping[str, Any]) -> tuple[Cell, ...]:
+def row_cells(row: Mapping[str, Any]) -> tuple[TableCell, ...]:
     """A `table_row` in the order of `columns()`, its name first."""
     mark = f" ({row['watermark']})" if row.get("watermark") else ""
-    cells = [Cell(f"{row['name']}{mark}")]
+    cells = [TableCell(f"{row['name']}{mark}")]
     for column in columns():
         under = span(row["intervals"].get(column.interval), column.format) if column.interval else ""
-        cells.append(Cell(number(row[column.key], column.format), under))
+        cells.append(TableCell(number(row[column.key], column.format), under))
     return tuple(cells)
 
 
@@ -189,22 +189,22 @@ def _floor(row: Mapping[str, Any], metric: Metric) -> str:
     return f"{low} ({high})"
 
 
-def _control_differences(found: Sequence[Mapping[str, Any]], watermark: str) -> Table:
+def _control_differences(differences: Sequence[Mapping[str, Any]], watermark: str) -> Table:
     labels = {column.interval: column.heading for column in columns() if column.interval}
     rows = []
-    for each in found:
-        cells = [Cell(each["second"]), Cell(str(each["n"]))]
+    for each in differences:
+        cells = [TableCell(each["second"]), TableCell(str(each["n"]))]
         for name in labels:
             metric = each["metrics"][name]
             under = [span(metric["interval"], "+.3f")]
             if not math.isnan(metric["p_value"]):
                 under.append(f"p {p_value(metric['adjusted_p'])}")
-            cells.append(Cell(number(metric["difference"], "+.3f"), "\n".join(part for part in under if part)))
+            cells.append(TableCell(number(metric["difference"], "+.3f"), "\n".join(part for part in under if part)))
         rows.append(tuple(cells))
     notes = [
         "On the pairs both scored; interval and p value resample or swap whole groups, p adjusted over the table "
         "(Benjamini and Hochberg). Controls are judged by this verifier's calibration and threshold.",
-        *(f"{each['second']}: {reason}" for each in found for reason in each["cautions"]),
+        *(f"{each['second']}: {reason}" for each in differences for reason in each["cautions"]),
     ]
     return Table("This verifier minus its controls", ("", "n", *labels.values()), rows, tuple(notes), watermark)
 
@@ -212,14 +212,14 @@ def _control_differences(found: Sequence[Mapping[str, Any]], watermark: str) -> 
 def _worst(groups: Sequence[Mapping[str, Any]], watermark: str) -> Table:
     rows = [
         (
-            Cell(g["name"]),
-            Cell(str(g["n"])),
-            Cell(str(g["n_wrong"])),
-            Cell(number(g["excess_errors"], "+.1f")),
-            Cell(number(g["accuracy"])),
-            Cell(number(g["mean_p"])),
-            Cell(number(g["positive_rate"])),
-            Cell(p_value(g["adjusted_p"])),
+            TableCell(g["name"]),
+            TableCell(str(g["n"])),
+            TableCell(str(g["n_wrong"])),
+            TableCell(number(g["excess_errors"], "+.1f")),
+            TableCell(number(g["accuracy"])),
+            TableCell(number(g["mean_p"])),
+            TableCell(number(g["positive_rate"])),
+            TableCell(p_value(g["adjusted_p"])),
         )
         for g in groups
     ]
@@ -244,37 +244,40 @@ def threshold_tables(numbers: Mapping[str, Any]) -> list[Table]:
 
 def compare_tables(numbers: Mapping[str, Any]) -> list[Table]:
     """Verifiers side by side, then each pair of them with tests; nothing without other verifiers."""
-    found = numbers["compare"]
-    if found is None:
+    compared = numbers["compare"]
+    if compared is None:
         return []
-    verifiers = found["verifiers"]
+    verifiers = compared["verifiers"]
     marks = {row["name"]: row["watermark"] for row in verifiers}
     notes = ["On the pairs that all files hold.", *(f"{row['name']}: {row['about']}." for row in verifiers)]
     notes += [f"WARNING, {row['name']}: {text}" for row in verifiers for text in row["leaks"]]
     notes += [f"{row['name']}: {text}" for row in verifiers for text in row["cautions"]]
     mark = next((m for m in marks.values() if m == "IN-SAMPLE"), next((m for m in marks.values() if m), ""))
     tables = [parts_table("Verifiers side by side", verifiers, mark, notes)]
-    for each in found["comparisons"]:
+    for each in compared["comparisons"]:
         of_pair = [m for m in (marks[each["first"]], marks[each["second"]]) if m]
-        tables.append(_pair(each, max(of_pair, key="IN-SAMPLE".__eq__, default=""), found["n_tests"]))
+        tables.append(_pair(each, max(of_pair, key="IN-SAMPLE".__eq__, default=""), compared["n_tests"]))
     return tables
 
 
 def _points(points: Sequence[Mapping[str, Any]], watermark: str) -> Table:
     rows = []
     for point in points:
-        stored, found = point["stored"], point["found"]
-        between = found["intervals"]
+        stored, measured = point["stored"], point["found"]
+        between = measured["intervals"]
         default = " (default)" if point["is_default"] else ""
         rows.append(
             (
-                Cell(f"{point['name'].replace('_', ' ')}{default}", _chosen_for(stored)),
-                Cell(number(stored["threshold"], ".4f")),
-                Cell(number(stored["metric"]), span(stored.get("interval"))),
-                Cell(number(found["metric"]), span(between.get("metric"))),
-                *(Cell(number(found[k]), span(between[k])) for k in ("f1", "precision", "recall", "specificity")),
-                Cell(number(found["predicted_positive_rate"])),
-                Cell(f"{found['tp']} / {found['fp']} / {found['tn']} / {found['fn']}"),
+                TableCell(f"{point['name'].replace('_', ' ')}{default}", _chosen_for(stored)),
+                TableCell(number(stored["threshold"], ".4f")),
+                TableCell(number(stored["metric"]), span(stored.get("interval"))),
+                TableCell(number(measured["metric"]), span(between.get("metric"))),
+                *(
+                    TableCell(number(measured[k]), span(between[k]))
+                    for k in ("f1", "precision", "recall", "specificity")
+                ),
+                TableCell(number(measured["predicted_positive_rate"])),
+                TableCell(f"{measured['tp']} / {measured['fp']} / {measured['tn']} / {measured['fn']}"),
             )
         )
     columns = (
@@ -306,19 +309,19 @@ def _chosen_for(stored: Mapping[str, Any]) -> str:
 
 
 def _band(band: Mapping[str, Any], watermark: str) -> Table:
-    stored, found = band["stored"], band["found"]
+    stored, measured = band["stored"], band["found"]
     rows = [
         (
-            Cell(name),
-            Cell(number(of["coverage"]), span(intervals[0])),
-            Cell(number(of["selective_accuracy"]), span(intervals[1])),
-            Cell(f"{of['tp']} / {of['fp']}"),
-            Cell(f"{of['tn']} / {of['fn']}"),
-            Cell(f"{of['abstained_positive']} / {of['abstained_negative']}"),
+            TableCell(name),
+            TableCell(number(of["coverage"]), span(intervals[0])),
+            TableCell(number(of["selective_accuracy"]), span(intervals[1])),
+            TableCell(f"{of['tp']} / {of['fp']}"),
+            TableCell(f"{of['tn']} / {of['fn']}"),
+            TableCell(f"{of['abstained_positive']} / {of['abstained_negative']}"),
         )
         for name, of, intervals in (
             ("stored", stored, (stored.get("coverage_interval"), stored.get("selective_accuracy_interval"))),
-            ("found", found, (found["intervals"]["coverage"], found["intervals"]["selective_accuracy"])),
+            ("found", measured, (measured["intervals"]["coverage"], measured["intervals"]["selective_accuracy"])),
         )
     ]
     columns = (
@@ -329,58 +332,58 @@ def _band(band: Mapping[str, Any], watermark: str) -> Table:
         "refuted, right / wrong",
         "abstained, supported / not",
     )
-    asked = f"{stored['objective'].replace('_', ' ')} {stored['target']:g}"
+    chosen_for = f"{stored['objective'].replace('_', ' ')} {stored['target']:g}"
     note = (
         f"Supported if p >= {stored['support_at_or_above']:.4f}, refuted if p <= {stored['refute_at_or_below']:.4f}, "
-        f"no verdict between; chosen for {asked}. {_STORED.capitalize()}."
+        f"no verdict between; chosen for {chosen_for}. {_STORED.capitalize()}."
     )
     return Table("Abstaining", columns, rows, (note,), watermark)
 
 
-def _shares(found: Mapping[str, Any], watermark: str) -> Table:
-    soft = found["soft"]
-    known = not math.isnan(found["true_share"])
-    rows = [(Cell("labelled supported"), Cell(""), Cell(number(found["true_share"])))] if known else []
-    rows.append((Cell("mean probability"), Cell(""), Cell(number(soft["value"]), span(soft))))
+def _shares(shares: Mapping[str, Any], watermark: str) -> Table:
+    soft = shares["soft"]
+    known = not math.isnan(shares["true_share"])
+    rows = [(TableCell("labelled supported"), TableCell(""), TableCell(number(shares["true_share"])))] if known else []
+    rows.append((TableCell("mean probability"), TableCell(""), TableCell(number(soft["value"]), span(soft))))
     notes = [
         "Counted: verdicts as they are. Estimate: corrected for the sensitivity and specificity stored with the point "
         "(Rogan and Gladen; interval of Lang and Reiczigel with effective sizes), or the mean calibrated probability."
     ]
-    for each in found["corrected"]:
-        counted = Cell(number(each["apparent"]))
+    for each in shares["corrected"]:
+        counted = TableCell(number(each["apparent"]))
         if each["refused"]:
-            rows.append((Cell(f"verdicts at {each['point']}"), counted, Cell("–")))
+            rows.append((TableCell(f"verdicts at {each['point']}"), counted, TableCell("–")))
             notes.append(each["refused"])
             continue
         clipped = f", before clipping {each['unclipped']:.3f}" if each["unclipped"] != each["value"] else ""
         under = span(each) + clipped
-        rows.append((Cell(f"verdicts at {each['point']}"), counted, Cell(number(each["value"]), under)))
-    heading = f"Share of supported claims, {found['name']} ({found['n']} rows, {found['n_groups']} groups)"
+        rows.append((TableCell(f"verdicts at {each['point']}"), counted, TableCell(number(each["value"]), under)))
+    heading = f"Share of supported claims, {shares['name']} ({shares['n']} rows, {shares['n_groups']} groups)"
     return Table(heading, ("", "counted", "estimate"), rows, tuple(notes), watermark)
 
 
-def _pair(found: Mapping[str, Any], watermark: str, n_tests: int) -> Table:
+def _pair(pair: Mapping[str, Any], watermark: str, n_tests: int) -> Table:
     rows = []
-    for name, metric in found["metrics"].items():
+    for name, metric in pair["metrics"].items():
         between = span(metric["interval"], "+.3f")
         values = (number(metric["first"]), number(metric["second"]), number(metric["difference"], "+.3f"), between)
         tests = (p_value(metric["p_value"]), p_value(metric["adjusted_p"]))
-        rows.append(tuple(Cell(text) for text in (METRICS[name].label, *values, *tests)))
-    columns = ("", found["first"], found["second"], "difference", "95 % interval", "p", "adjusted p")
+        rows.append(tuple(TableCell(text) for text in (METRICS[name].label, *values, *tests)))
+    columns = ("", pair["first"], pair["second"], "difference", "95 % interval", "p", "adjusted p")
     notes = [
-        f"{found['n']} pairs of {found['n_groups']} groups that both scored; left out: {found['n_only_first']} only in "
-        f"{found['first']}, {found['n_only_second']} only in {found['second']}, {found['n_failed']} that either failed "
-        f"on, {found['n_unlabelled']} without a label.",
+        f"{pair['n']} pairs of {pair['n_groups']} groups that both scored; left out: {pair['n_only_first']} only in "
+        f"{pair['first']}, {pair['n_only_second']} only in {pair['second']}, {pair['n_failed']} that either failed "
+        f"on, {pair['n_unlabelled']} without a label.",
         f"p: swapping the two on whole groups; adjusted over the {n_tests} tests of all pairs (Benjamini and "
         "Hochberg). Lower is better for Brier, NLL and ECE.",
-        *found["cautions"],
+        *pair["cautions"],
     ]
-    if (test := found["mcnemar"]) is not None:
+    if (test := pair["mcnemar"]) is not None:
         notes.append(
-            f"Checks: McNemar, rows taken as independent: {test['only_first_right']} rows only {found['first']} gets "
-            f"right, {test['only_second_right']} only {found['second']}, p {p_value(test['p_exact'])}. DeLong's "
-            f"difference of AUCs, clustered: {span(found['delong'], '+.3f') or 'undefined'}, "
-            f"p {p_value(found['delong']['p_value'])}."
+            f"Checks: McNemar, rows taken as independent: {test['only_first_right']} rows only {pair['first']} gets "
+            f"right, {test['only_second_right']} only {pair['second']}, p {p_value(test['p_exact'])}. DeLong's "
+            f"difference of AUCs, clustered: {span(pair['delong'], '+.3f') or 'undefined'}, "
+            f"p {p_value(pair['delong']['p_value'])}."
         )
-    heading = f"{found['first']} against {found['second']}"
-    return Table(heading, columns, rows, tuple(notes), watermark, tuple(found["metrics"]))
+    heading = f"{pair['first']} against {pair['second']}"
+    return Table(heading, columns, rows, tuple(notes), watermark, tuple(pair["metrics"]))

@@ -193,14 +193,14 @@ class LocalizationScores:
     """Scores of claims that hold somewhere, and of those that hold nowhere.
 
     Attributes:
-        found: of the intervals.
+        named: of the intervals that are named.
         chance: of intervals of the same lengths, drawn anywhere; the mean over all draws.
         whole: of the whole video for every claim.
         false_alarms: share of claims that hold nowhere for which an interval is named; NaN without any.
         n_nowhere: such claims; `n_nowhere_failed` more could not be looked for.
     """
 
-    found: GroundingScores
+    named: GroundingScores
     chance: GroundingScores
     whole: GroundingScores
     false_alarms: float
@@ -230,18 +230,18 @@ def localization_scores(
     if len(localizations) != len(references):
         got = f"{len(localizations)} localisations, {len(references)} references"
         raise RowError(f"localizing: one list of intervals per localisation, got {got}; align the two")
-    somewhere = [(found, merged(ref)) for found, ref in zip(localizations, references, strict=True) if len(ref)]
-    nowhere = [found for found, ref in zip(localizations, references, strict=True) if not len(ref)]
-    answers = [GroundedAnswer(_predicted_spans(found), ref, failed=found.error is not None) for found, ref in somewhere]
+    somewhere = [(each, merged(ref)) for each, ref in zip(localizations, references, strict=True) if len(ref)]
+    nowhere = [each for each, ref in zip(localizations, references, strict=True) if not len(ref)]
+    answers = [GroundedAnswer(_predicted_spans(each), ref, failed=each.error is not None) for each, ref in somewhere]
     rng, random, whole = np.random.default_rng(seed), list[GroundedAnswer](), list[GroundedAnswer]()
-    for answer, (found, _) in zip(answers, somewhere, strict=True):
+    for answer, (localization, _) in zip(answers, somewhere, strict=True):
         if answer.failed:
             continue
-        searched = _searched(found)
-        places = (at_random(rng, _predicted_spans(found), searched) for _ in range(draws))
+        searched = _searched(localization)
+        places = (at_random(rng, _predicted_spans(localization), searched) for _ in range(draws))
         random += [dataclasses.replace(answer, predicted=place) for place in places]
         whole.append(dataclasses.replace(answer, predicted=[searched]))
-    judged = [bool(found.intervals) for found in nowhere if found.error is None]
+    judged = [bool(each.intervals) for each in nowhere if each.error is None]
     return LocalizationScores(
         *(grounding_scores(some, "code", thresholds) for some in (answers, random, whole)),
         false_alarms=sum(judged) / len(judged) if judged else math.nan,
@@ -265,12 +265,12 @@ def at_random(rng: np.random.Generator, spans: Sequence[Span], searched: Span) -
     return [(float(start_s), float(start_s + length_s)) for start_s, length_s in zip(starts_s, lengths_s, strict=True)]
 
 
-def _predicted_spans(found: Localization) -> list[Span]:
-    return [(interval.start_s, interval.end_s) for interval in found.intervals]
+def _predicted_spans(localization: Localization) -> list[Span]:
+    return [(interval.start_s, interval.end_s) for interval in localization.intervals]
 
 
-def _searched(found: Localization) -> Span:
+def _searched(localization: Localization) -> Span:
     """From the start of the first window to the end of the last."""
-    end_s = found.windows[-1].segment.end_s
+    end_s = localization.windows[-1].segment.end_s
     assert end_s is not None  # known of every video that was read
-    return found.windows[0].segment.start_s, end_s
+    return localization.windows[0].segment.start_s, end_s

@@ -57,7 +57,7 @@ class GroundedObject:
 
     video: str
     is_there: bool
-    found: bool | None
+    is_found: bool | None
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ def role_accuracy(verdicts: Iterable[FactVerdict]) -> RoleAccuracy:
 def object_grounding(objects: Iterable[GroundedObject]) -> ObjectGrounding:
     """Recall, specificity and accuracy (appendix B.1) over all objects of all videos, as its Table 12 is."""
     everything = list(objects)
-    there = [o.found for o in everything if o.found is not None and o.is_there]
-    not_there = [not o.found for o in everything if o.found is not None and not o.is_there]
+    there = [o.is_found for o in everything if o.is_found is not None and o.is_there]
+    not_there = [not o.is_found for o in everything if o.is_found is not None and not o.is_there]
     n_failed = len(everything) - len(there) - len(not_there)
     return ObjectGrounding(
         _mean(there), _mean(not_there), _mean(there + not_there), len(there), len(not_there), n_failed

@@ -109,10 +109,10 @@ def judge_agreement(verdicts: Sequence[bool | None], labels: Sequence[bool]) -> 
     if len(verdicts) != len(labels):
         raise RowError(f"attribution: one label per verdict, got {len(verdicts)}, {len(labels)}; align the two")
     read = [(bool(v), bool(y)) for v, y in zip(verdicts, labels, strict=True) if v is not None]
-    said = np.array(read, dtype=bool).reshape(-1, 2)
+    verdicts_N2 = np.array(read, dtype=bool).reshape(-1, 2)
     as_published = confusion([bool(v) for v in verdicts], [bool(y) for y in labels])
     return JudgeAgreement(
-        balanced_accuracy=balanced_accuracy(confusion(said[:, 0], said[:, 1])),
+        balanced_accuracy=balanced_accuracy(confusion(verdicts_N2[:, 0], verdicts_N2[:, 1])),
         balanced_accuracy_unread_is_no=balanced_accuracy(as_published),
         n=len(read),
         n_unread=len(verdicts) - len(read),
@@ -133,8 +133,8 @@ def correlations(scores: ArrayLike, human: ArrayLike) -> Correlations:
     if n < 2 or any(np.all(x == x[0]) for x in both):
         return Correlations(math.nan, math.nan, math.nan, n)
     # Indexed rather than by name: the annotations of SciPy's results lack their fields.
-    found = np.array([measure(*both)[0] for measure in (stats.pearsonr, stats.spearmanr, stats.kendalltau)], float)
-    return Correlations(*found.tolist(), n=n)
+    values = np.array([measure(*both)[0] for measure in (stats.pearsonr, stats.spearmanr, stats.kendalltau)], float)
+    return Correlations(*values.tolist(), n=n)
 
 
 def ascii_words(text: str) -> list[str]:
@@ -222,8 +222,8 @@ def attribution(facts: Iterable[CitedFact]) -> Attribution:
 def _best_matches(generated: Sequence[str], reference: Sequence[str], words: Words) -> tuple[list[float], list[float]]:
     """The best match of each generated and of each reference fact; a fact without words matches nothing."""
     ours, theirs = ([parse_citations(fact).text for fact in facts] for facts in (generated, reference))
-    found = [[rouge1_f1(a, b, words) for b in theirs] for a in ours]
-    table = np.nan_to_num(np.array(found, dtype=np.float64).reshape(len(ours), len(theirs)))
+    scores = [[rouge1_f1(a, b, words) for b in theirs] for a in ours]
+    table = np.nan_to_num(np.array(scores, dtype=np.float64).reshape(len(ours), len(theirs)))
     return table.max(axis=1, initial=0.0).tolist(), table.max(axis=0, initial=0.0).tolist()
 
 

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from ...core import Pair, RowError, evidence_key
 from ...models.decision import Decision, Judge
 from .predictions import with_source
-from .score import Scored, difference, identity, into_place, score_to, scored
+from .score import ScoringSummary, difference, identity, into_place, score_to, scored
 
 ROWS_PER_BLOCK = 256
 _POLL_S, _TELL_EVERY_S = 0.2, 60.0
@@ -67,7 +67,7 @@ def score_in_bulk(
     progress: bool = True,
     overwrite: bool = False,
     tell: Callable[[str], Any] = print,
-) -> Scored | None:
+) -> ScoringSummary | None:
     """Score pairs into a predictions file with two more columns: `verdict`, by the operating point, and `answer`.
 
     Args:
@@ -95,8 +95,8 @@ def score_in_bulk(
     whole = identity(verifier, pairs, (source or {}) | {"operating_point": point})
     folder = path.with_name(f"{path.name}.blocks")
     if path.is_file() and not (overwrite and difference(path, whole)):
-        if found := difference(path, whole):
-            raise RowError(f"{path}: holds something else, got {found}; write to another file or pass overwrite")
+        if other := difference(path, whole):
+            raise RowError(f"{path}: holds something else, got {other}; write to another file or pass overwrite")
         if share.rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
         return scored(path, len(pairs)) if share.rank == 0 else None
@@ -112,9 +112,9 @@ def score_in_bulk(
                 n_found += len(rows)
                 bar.update(len(rows))
                 continue
-            told: Any = _Told(verifier, bar)
+            with_bar: Any = _WithBar(verifier, bar)
             options = {"rows_per_part": len(rows), "progress": False, "overwrite": overwrite}
-            score_to(files[b], told, rows, source, **options)
+            score_to(files[b], with_bar, rows, source, **options)
     if share.rank:
         return None
     _wait(files, [identity(verifier, [pairs[i] for i in block], source or {}) for block in blocks], overwrite, tell)
@@ -136,7 +136,7 @@ def blocks_of(pairs: Sequence[Pair], rows_per_block: int = ROWS_PER_BLOCK) -> li
     return blocks
 
 
-class _Told:
+class _WithBar:
     """The verifier, whose every finished claim moves one bar over all blocks."""
 
     def __init__(self, verifier: Any, bar: Any) -> None:
@@ -158,10 +158,10 @@ def _wait(
         for file, source in list(left.items()):
             if not file.is_file():
                 continue
-            if not (found := difference(file, source)):
+            if not (other := difference(file, source)):
                 del left[file]
             elif not overwrite:
-                raise RowError(f"{file}: holds something else, got {found}; remove {file.parent}, or pass overwrite")
+                raise RowError(f"{file}: holds something else, got {other}; remove {file.parent}, or pass overwrite")
         if left:
             if time.monotonic() - since > _TELL_EVERY_S:
                 since = time.monotonic()

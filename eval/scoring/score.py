@@ -59,14 +59,14 @@ def prediction_of(pair: Pair, verdict: Verdict) -> Prediction:
     )
 
 
-def question_of(asked: Verifier | HostedVerifier) -> dict[str, Any]:
+def question_of(judge: Verifier | HostedVerifier) -> dict[str, Any]:
     """What the predictions' source says of the question: the prompt's hash, and the labels whose first is the margin's.
 
     A student that asks another question, or orders its labels in another way, must not learn from these margins.
     """
-    if isinstance(asked, HostedVerifier):
-        return {"prompt_sha256": asked.prompt.sha256, "labels": list(asked.labels)}
-    return {"prompt_sha256": asked.encoder.prompt.sha256, "labels": list(asked.head.labels)}
+    if isinstance(judge, HostedVerifier):
+        return {"prompt_sha256": judge.prompt.sha256, "labels": list(judge.labels)}
+    return {"prompt_sha256": judge.encoder.prompt.sha256, "labels": list(judge.head.labels)}
 
 
 def hide_evidence(pairs: Sequence[Pair]) -> list[Pair]:
@@ -105,7 +105,7 @@ SHOWN_FAILURES = 10
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoringSummary:
     """What a predictions file holds: rows, how many of them failed, the first failures, how many were there before."""
 
     n_rows: int
@@ -123,7 +123,7 @@ def score_to(
     rows_per_part: int = ROWS_PER_PART,
     progress: bool = True,
     overwrite: bool = False,
-) -> Scored:
+) -> ScoringSummary:
     """Score pairs into a predictions file, going on where an earlier call was stopped.
 
     Args:
@@ -194,16 +194,16 @@ def identity(verifier: Verifier, pairs: Sequence[Pair], source: dict[str, Any]) 
         if pair.id in seen:
             raise RowError(f"pairs: an id occurs twice, got {pair.id!r}; number the rows")
         seen.add(pair.id)
-    found = source | {
+    identity_of = source | {
         "verifier_fingerprint": verifier.fingerprint,
         "calibrated": verifier.decision is not None,
         "pairs_sha256": pairs_sha256(pairs),
     }
     if verifier.windowing is not None:
-        found["aggregation"] = verifier.windowing.rule
+        identity_of["aggregation"] = verifier.windowing.rule
     if verifier.notes:
-        found["verifier_notes"] = list(verifier.notes)
-    return json.loads(json.dumps(found))
+        identity_of["verifier_notes"] = list(verifier.notes)
+    return json.loads(json.dumps(identity_of))
 
 
 def _begin(parts: Path, source: dict[str, Any], overwrite: bool) -> int:
@@ -223,11 +223,11 @@ def _begin(parts: Path, source: dict[str, Any], overwrite: bool) -> int:
 
 def _done(parts: Path) -> list[tuple[int, int]]:
     """(start, stop) rows of the parts that follow one another from the first row on."""
-    found: list[tuple[int, int]] = []
+    parts_done: list[tuple[int, int]] = []
     for name in sorted(p.stem.split("-") for p in parts.glob("rows-*.parquet")):
-        if int(name[1]) == (found[-1][1] if found else 0):
-            found.append((int(name[1]), int(name[2])))
-    return found
+        if int(name[1]) == (parts_done[-1][1] if parts_done else 0):
+            parts_done.append((int(name[1]), int(name[2])))
+    return parts_done
 
 
 def _cuts(pairs: Sequence[Pair], start: int, rows_per_part: int) -> Iterator[tuple[int, int]]:
@@ -252,8 +252,8 @@ def _join(parts: Path, path: Path, n_rows: int) -> None:
     with pq.ParquetWriter(temporary, pq.read_schema(parts / _HEAD)) as writer:
         for start, stop in _done(parts):
             writer.write_table(pq.read_table(parts / _part_name(start, stop)))
-    if (found := pq.read_metadata(temporary).num_rows) != n_rows:
-        raise RowError(f"{parts}: must hold {n_rows} rows, got {found}; remove the folder and score again")
+    if (n_joined := pq.read_metadata(temporary).num_rows) != n_rows:
+        raise RowError(f"{parts}: must hold {n_rows} rows, got {n_joined}; remove the folder and score again")
     into_place(temporary, path)
 
 
@@ -265,24 +265,24 @@ def into_place(temporary: Path, path: Path) -> None:
 
 def difference(path: Path, source: dict[str, Any]) -> str:
     """What tells a file's source from this one; empty if nothing does."""
-    found = read_source(path, pq.read_schema(path).metadata or {}) if path.is_file() else {}
-    keys = [key for key in {**source, **found} if found.get(key) != source.get(key)]
-    return ", ".join(f"{key} {found.get(key)!r} instead of {source.get(key)!r}" for key in keys)
+    stored = read_source(path, pq.read_schema(path).metadata or {}) if path.is_file() else {}
+    keys = [key for key in {**source, **stored} if stored.get(key) != source.get(key)]
+    return ", ".join(f"{key} {stored.get(key)!r} instead of {source.get(key)!r}" for key in keys)
 
 
 def _refuse_other(path: Path, source: dict[str, Any]) -> None:
-    if found := difference(path, source):
+    if other := difference(path, source):
         raise RowError(
-            f"{path}: holds predictions of something else, got {found}; write to another file, remove it, or "
+            f"{path}: holds predictions of something else, got {other}; write to another file, remove it, or "
             "pass overwrite"
         )
 
 
-def scored(path: Path, n_found: int) -> Scored:
+def scored(path: Path, n_found: int) -> ScoringSummary:
     failures: list[tuple[str, str]] = []
     file, n_failed = pq.ParquetFile(path), 0
     for batch in file.iter_batches(columns=["pair_id", "error"]):
         rows = [(r["pair_id"], r["error"]) for r in batch.to_pylist() if r["error"] is not None]
         n_failed += len(rows)
         failures += rows[: SHOWN_FAILURES - len(failures)]
-    return Scored(file.metadata.num_rows, n_failed, tuple(failures), n_found)
+    return ScoringSummary(file.metadata.num_rows, n_failed, tuple(failures), n_found)

@@ -77,8 +77,8 @@ def join(teachers: Sequence[Teacher]) -> Joined:
     margins_N = clipped_log_odds(p_N)
     rows = []
     for i, row in enumerate(first.predictions):
-        said = [(t.name, t.predictions[order[i]].error) for t, order in zip(teachers, order_TN, strict=True)]
-        error = "; ".join(f"{name}: {reason}" for name, reason in said if reason is not None) or None
+        errors = [(t.name, t.predictions[order[i]].error) for t, order in zip(teachers, order_TN, strict=True)]
+        error = "; ".join(f"{name}: {reason}" for name, reason in errors if reason is not None) or None
         rows.append(dataclasses.replace(row, margin=float(margins_N[i]), p_supported=float(p_N[i]), error=error))
     return Joined(rows, _source(teachers), p_TN)
 

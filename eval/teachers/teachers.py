@@ -139,9 +139,9 @@ def _calibrated(
     decision, fitted_rows = read_decision(folder), read_fitted_rows(folder)
     calibration = decision.calibration
     _check_belongs(path, source, folder, calibration)
-    if found := _in_sample(predictions, calibration, fitted_rows):
+    if overlap := _in_sample(predictions, calibration, fitted_rows):
         raise CalibrationError(
-            f"{folder}: was fitted on rows that {path} scores, got: {' '.join(found)} Calibrate on another split, or "
+            f"{folder}: was fitted on rows that {path} scores, got: {' '.join(overlap)} Calibrate on another split, or "
             "leave these rows out"
         )
     remarks = [*calibration.cautions(), *_cautions_here(predictions, calibration)]
@@ -155,11 +155,11 @@ def _calibrated(
 
 def _cautions_here(predictions: Sequence[Prediction], calibration: Calibration) -> list[str]:
     """Why a sound calibration may not suit these rows."""
-    found = []
+    cautions = []
     if calibration.method == "none":
-        found.append("its calibration is `none`: p = sigmoid(margin)")
+        cautions.append("its calibration is `none`: p = sigmoid(margin)")
     if calibration.map.ties_margins:
-        found.append(
+        cautions.append(
             f"{calibration.method} gives many rows one probability: which of them is harder is lost; platt, beta or "
             "centred_isotonic keep the order"
         )
@@ -167,11 +167,11 @@ def _cautions_here(predictions: Sequence[Prediction], calibration: Calibration) 
     if fitted_for is not None and np.isfinite(labels).any():
         rate = float(np.nanmean(labels))
         if abs(rate - fitted_for) > RATES_APART:
-            found.append(
+            cautions.append(
                 f"holds for {fitted_for:.0%} supported rows, and {rate:.0%} of the labelled ones here are; fit it with "
                 f"--prior {rate:.4f} if that is their true share"
             )
-    return found
+    return cautions
 
 
 def _check_belongs(path: Path, source: Mapping[str, Any], folder: Path, calibration: Calibration) -> None:
@@ -204,8 +204,8 @@ def _in_sample(
     predictions: Sequence[Prediction], calibration: Calibration, fitted_rows: Mapping[str, Sequence[str]] | None
 ) -> list[str]:
     """One sentence for each thing that these rows share with those the calibration was fitted on."""
-    found = [] if fitted_rows is None else overlaps(predictions, fitted_rows)
+    sentences = [] if fitted_rows is None else overlaps(predictions, fitted_rows)
     split = calibration.fitted_on.get("split")
     if split is not None and split in {p.split for p in predictions}:
-        found.insert(0, f"rows of the {split} split.")
-    return found
+        sentences.insert(0, f"rows of the {split} split.")
+    return sentences

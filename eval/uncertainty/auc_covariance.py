@@ -47,8 +47,12 @@ def delong(scores: ArrayLike, labels: ArrayLike, groups: ArrayLike | None = None
     is_positive = y == 1
     components, auc = _components(values, is_positive)
     error = _standard_error(components, is_positive, groups)
-    found = _normal(auc, error, 0.5, level)
-    return DeLong(auc, error, max(found.low, 0.0), min(found.high, 1.0), found.p_value) if error >= 0 else found
+    interval = _normal(auc, error, 0.5, level)
+    return (
+        DeLong(auc, error, max(interval.low, 0.0), min(interval.high, 1.0), interval.p_value)
+        if error >= 0
+        else interval
+    )
 
 
 def delong_difference(

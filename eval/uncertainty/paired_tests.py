@@ -128,15 +128,17 @@ def difference_intervals(
     if drawn.n_groups < 2:
         none = interval_of([], np.nan, level, method, None, drawn.n_groups, drawn.largest_share)
         return dict.fromkeys(headline_names(), none)
-    looked_at = [drawn, as_observed(drawn)] + ([leaving_one_out(drawn)] if method == "bca" else [])
-    pairs = [(headline_values(first, each), headline_values(second, each)) for each in looked_at]
-    found = {}
+    weightings = [drawn, as_observed(drawn)] + ([leaving_one_out(drawn)] if method == "bca" else [])
+    pairs = [(headline_values(first, each), headline_values(second, each)) for each in weightings]
+    intervals = {}
     for name in headline_names():
         with np.errstate(invalid="ignore"):  # inf - inf, of a loss infinite in both, is undefined
             values, observed, *without = [one[name] - other[name] for one, other in pairs]
         jackknife = without[0] if without else None
-        found[name] = interval_of(values, observed[0], level, method, jackknife, drawn.n_groups, drawn.largest_share)
-    return found
+        intervals[name] = interval_of(
+            values, observed[0], level, method, jackknife, drawn.n_groups, drawn.largest_share
+        )
+    return intervals
 
 
 def adjusted_p(p_values: ArrayLike) -> Floats:
@@ -162,12 +164,12 @@ def check_same_rows(first: MetricRows, second: MetricRows, groups: ArrayLike) ->
 
 
 def _by_id(rows: Sequence[Prediction], which: str) -> dict[str, Prediction]:
-    found: dict[str, Prediction] = {}
+    by_id: dict[str, Prediction] = {}
     for row in rows:
-        if row.pair_id in found:
+        if row.pair_id in by_id:
             raise RowError(f"compare: the {which} predictions hold a pair twice, got {row.pair_id!r}; score it once")
-        found[row.pair_id] = row
-    return found
+        by_id[row.pair_id] = row
+    return by_id
 
 
 _ROUNDING = 1e-12  # differences this close are equal: the order of a sum is not evidence
@@ -216,10 +218,10 @@ def cluster_permutation(
         tried += len(swapped_DG)
         for name, values in _differences(sums_GK, other_GK, auc_G, swapped_DG).items():
             extreme[name] += int(np.sum(np.abs(values) >= abs(observed[name][0]) - _ROUNDING))
-    found = {}
+    tests = {}
     for name, (value,) in observed.items():
-        found[name] = _tested(float(value), extreme[name], tried, is_exact, each.n_groups)
-    return found
+        tests[name] = _tested(float(value), extreme[name], tried, is_exact, each.n_groups)
+    return tests
 
 
 def permuted_auc(
@@ -258,9 +260,9 @@ def _differences(sums_GK: Floats, other_GK: Floats, auc_G: Floats, swapped_DG: F
     """First minus second after each way of swapping, shape (ways,)."""
     moved_DK = swapped_DG @ (other_GK - sums_GK)
     one, other = values_of_sums(sums_GK.sum(axis=0) + moved_DK), values_of_sums(other_GK.sum(axis=0) - moved_DK)
-    found = {"auc": auc_G.sum() - 2 * swapped_DG @ auc_G}
+    differences = {"auc": auc_G.sum() - 2 * swapped_DG @ auc_G}
     with np.errstate(invalid="ignore"):
-        return found | {name: one[name] - other[name] for name in one}
+        return differences | {name: one[name] - other[name] for name in one}
 
 
 def _auc_weights(first: MetricRows, second: MetricRows, each: Resamples) -> Floats:

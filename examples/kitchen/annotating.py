@@ -79,8 +79,8 @@ def count_claims(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
 def _shown(video: Video, i: int) -> Shown:
     step = video.steps[i]
     beside = [*video.steps[max(i - 1, 0) : i], *video.steps[i + 1 : i + 2]]
-    said = step.narration.said if step.narration else None
-    return Shown(step.scene.facts, step.scene.distractors(), tuple(s.scene.facts for s in beside), said)
+    narrated = step.narration.facts if step.narration else None
+    return Shown(step.scene.facts, step.scene.distractors(), tuple(s.scene.facts for s in beside), narrated)
 
 
 def _facts(facts: Facts, dealt: Dealt) -> dict[str, Any]:
@@ -105,11 +105,11 @@ def _relation(family: str, facts: Facts) -> tuple[str, str]:
 
 def _step_tags(video: Video, i: int) -> dict[str, Any]:
     step = video.steps[i]
-    shown, said = step.scene.facts, step.narration.said if step.narration else step.scene.facts
+    shown, narrated = step.scene.facts, step.narration.facts if step.narration else step.scene.facts
     conflict = [
-        {"role": role, "said": concept(role, said.value(role)), "shown": concept(role, shown.value(role))}
+        {"role": role, "said": concept(role, narrated.value(role)), "shown": concept(role, shown.value(role))}
         for role in ROLES
-        if said.value(role) != shown.value(role)
+        if narrated.value(role) != shown.value(role)
     ]
     return {"step": i, "steps": len(video.steps), "implicit": list(step.implicit), "narration_conflict": conflict}
 

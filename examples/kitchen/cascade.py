@@ -48,8 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     costs = [costs_of(stage, pairs) for stage in stages]
     fitted = fit_cascade(scored, costs, args.target, unit="visual_tokens", together=False)
     for each in [*sorted(fitted.candidates, key=lambda c: c.risk)[::5], fitted.chosen]:
-        told = f"AUC {each.auc:.4f}, visual tokens {each.cost:.0%}, {each.answered[0]:.0%} answered by {names[0]}"
-        print(f"risk {each.risk:+.3f}: {told}{'  <- chosen' if each == fitted.chosen else ''}")
+        line = f"AUC {each.auc:.4f}, visual tokens {each.cost:.0%}, {each.answered[0]:.0%} answered by {names[0]}"
+        print(f"risk {each.risk:+.3f}: {line}{'  <- chosen' if each == fitted.chosen else ''}")
 
     test = read_split(data, "test")
     seconds: dict[str, float] = {}

@@ -23,7 +23,7 @@ class Narration:
     """What is said during a step, and the facts it tells: those shown, but for one role where it conflicts."""
 
     text: str
-    said: Facts
+    facts: Facts
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ def _leave_unsaid(rng: np.random.Generator) -> tuple[str, ...]:
 
 
 def _narrate(rng: np.random.Generator, facts: Facts, first: bool) -> Narration:
-    said, unsaid = facts, ()
+    narrated, unsaid = facts, ()
     if rng.random() < CONFLICT_SHARE:
         role = ROLES[rng.integers(len(ROLES))]
         others = [value for value in VALUES[role] if value != facts.value(role)]
-        said = replace(facts, **{role.lower(): others[rng.integers(len(others))]})
+        narrated = replace(facts, **{role.lower(): others[rng.integers(len(others))]})
     elif rng.random() < 0.5:
         unsaid = _leave_unsaid(rng)
     opening = "first" if first else ("now", "next", "then")[rng.integers(3)]
-    return Narration(f"{opening} {caption(said, unsaid)}", said)
+    return Narration(f"{opening} {caption(narrated, unsaid)}", narrated)

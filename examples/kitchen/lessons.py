@@ -50,9 +50,9 @@ def draw_lessons(
         lying: role -> what is visible but not used; choices are made hard with it.
         path_F2: where the tool is in each frame, pixels, y down.
     """
-    told = pick(rng, [*name_roles(facts), *relate(facts), Lesson(FOLLOW, follow(path_F2))], 2)
+    facts_told = pick(rng, [*name_roles(facts), *relate(facts), Lesson(FOLLOW, follow(path_F2))], 2)
     chosen = choose_value(rng, facts, ROLES[rng.integers(len(ROLES))], lying)
-    return [Lesson(DESCRIBE, caption(facts)), *told, chosen, choose_event(rng, facts, lying)]
+    return [Lesson(DESCRIBE, caption(facts)), *facts_told, chosen, choose_event(rng, facts, lying)]
 
 
 def follow(path_F2: np.ndarray) -> str:
@@ -66,8 +66,8 @@ def follow(path_F2: np.ndarray) -> str:
 def name_roles(facts: Facts) -> list[Lesson]:
     """One question for each role, and one for all of them."""
     named = [f"{role} is {value}." for role, value in conceptual(facts).items()]
-    asked = [Lesson(f"What is the {role.lower()}?", answer) for role, answer in zip(ROLES, named, strict=True)]
-    return [*asked, Lesson(LIST_FACTS, " ".join(named))]
+    role_questions = [Lesson(f"What is the {role.lower()}?", answer) for role, answer in zip(ROLES, named, strict=True)]
+    return [*role_questions, Lesson(LIST_FACTS, " ".join(named))]
 
 
 def relate(facts: Facts) -> list[Lesson]:

@@ -43,11 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--threshold", type=float, help="on a window's probability (default: the operating point)")
     args = parser.parse_args(argv)
     verifier = Verifier.from_pretrained(args.verifier, device="cpu", media_root=args.out)
-    found, references, whole = search(verifier, "test", args)
+    localizations, references, whole = search(verifier, "test", args)
     print(f"{args.videos} videos of seed {args.seed}, windows {args.windowing}")
-    print_scores(found, references)
-    print_aucs(found, references, whole, Windowing.parse(args.windowing))
-    print_calibration(found, references, *search(verifier, "calibration", args)[:2], args.windowing)
+    print_scores(localizations, references)
+    print_aucs(localizations, references, whole, Windowing.parse(args.windowing))
+    print_calibration(localizations, references, *search(verifier, "calibration", args)[:2], args.windowing)
     return 0
 
 
@@ -55,17 +55,17 @@ def search(
     verifier: Verifier, split: str, args: argparse.Namespace
 ) -> tuple[list[Localization], list[list[Span]], list[float]]:
     """Every claim looked for in every video, where each holds, and its margin with the video judged whole."""
-    found: list[Localization] = []
+    localizations: list[Localization] = []
     references: list[list[Span]] = []
     whole: list[float] = []
     for video in plan_long(args.seed, split, args.videos):
         if not (args.out / video.path).is_file():
             write_video(args.out / video.path, film(video), FPS)
         holds = facts_of(video)
-        found += localize(verifier, list(holds), video.path, windowing=args.windowing, threshold=args.threshold)
+        localizations += localize(verifier, list(holds), video.path, windowing=args.windowing, threshold=args.threshold)
         whole += [v.margin for v in verifier.score(list(holds), VideoSegment(video.path))]
         references += holds.values()
-    return found, references, whole
+    return localizations, references, whole
 
 
 def facts_of(video: Video) -> dict[str, list[Span]]:
@@ -88,48 +88,51 @@ def facts_of(video: Video) -> dict[str, list[Span]]:
     return holds
 
 
-def print_scores(found: Sequence[Localization], references: Sequence[Sequence[Span]]) -> None:
+def print_scores(localizations: Sequence[Localization], references: Sequence[Sequence[Span]]) -> None:
     """One line for the verifier, chance and the whole video; then the false alarms."""
-    scores = localization_scores(found, references, THRESHOLDS)
+    scores = localization_scores(localizations, references, THRESHOLDS)
     print(f"{'':<24}{'mean tIoU':>10}" + "".join(f"{f'tIoU >= {t}':>13}" for t in THRESHOLDS))
     rows: dict[str, GroundingScores] = {
-        "verifier": scores.found,
+        "verifier": scores.named,
         "same lengths at random": scores.chance,
         "the whole video": scores.whole,
     }
     for name, row in rows.items():
         print(f"{name:<24}{row.miou:>10.3f}" + "".join(f"{row.recall_at[t]:>13.3f}" for t in THRESHOLDS))
-    named = sum(bool(each.intervals) for each, spans in zip(found, references, strict=True) if spans)
-    print(f"{scores.found.n} claims that hold somewhere, {named} of them found, {scores.found.n_failed} failed")
+    named = sum(bool(each.intervals) for each, spans in zip(localizations, references, strict=True) if spans)
+    print(f"{scores.named.n} claims that hold somewhere, {named} of them found, {scores.named.n_failed} failed")
     print(f"{scores.n_nowhere} claims that hold nowhere, an interval named for {scores.false_alarms:.1%}")
 
 
 def print_aucs(
-    found: Sequence[Localization], references: Sequence[Sequence[Span]], whole: Sequence[float], windows: Windowing
+    localizations: Sequence[Localization],
+    references: Sequence[Sequence[Span]],
+    whole: Sequence[float],
+    windows: Windowing,
 ) -> None:
     """How well one number per claim and video tells those that hold somewhere from those that hold nowhere."""
     somewhere = [bool(spans) for spans in references]
     rules = (("max", 1), ("noisy_or", 1), ("mean_top_k", 3))
     for aggregation, top_k in rules:
         rule = dataclasses.replace(windows, aggregation=aggregation, top_k=top_k)
-        margins = [rule.aggregate([w.verdict.margin for w in each.windows]) for each in found]
+        margins = [rule.aggregate([w.verdict.margin for w in each.windows]) for each in localizations]
         print(f"AUC of holding somewhere, {rule.rule:<20}{float(roc_auc(margins, somewhere)):.3f}")
     print(f"AUC of holding somewhere, {'judged whole':<20}{float(roc_auc(whole, somewhere)):.3f}")
 
 
 def print_calibration(
-    found: Sequence[Localization],
+    localizations: Sequence[Localization],
     references: Sequence[Sequence[Span]],
-    fit_found: Sequence[Localization],
+    fit_localizations: Sequence[Localization],
     fit_references: Sequence[Sequence[Span]],
     rule: str,
 ) -> None:
     """What a calibration fitted after the aggregation, on videos of the calibration split, is worth."""
-    margins, fit_margins = ([each.verdict.margin for each in some] for some in (found, fit_found))
+    margins, fit_margins = ([each.verdict.margin for each in some] for some in (localizations, fit_localizations))
     labels, fit_labels = ([float(bool(spans)) for spans in some] for some in (references, fit_references))
-    groups = [each.windows[0].segment.path for each in fit_found]
+    groups = [each.windows[0].segment.path for each in fit_localizations]
     fitted = fit_calibration(fit_margins, fit_labels, "platt", groups, aggregation=rule)
-    before = ece_event([each.verdict.p_supported for each in found], labels)
+    before = ece_event([each.verdict.p_supported for each in localizations], labels)
     after = ece_event(fitted.predict(margins), labels)
     print(f"ECE of {rule} by the calibration of single clips {before:.3f}, fitted after aggregation {after:.3f}")
 

@@ -68,7 +68,7 @@ def file_accuracy(model: Any, teacher: Teacher, rows: Sequence[dict[str, Any]], 
 def role_accuracy(captions: Sequence[str], true: Sequence[str]) -> dict[str, float]:
     """Role -> share of captions whose value is that of the true one; another form is wrong in every role."""
     pairs = list(zip([_roles(text) for text in captions], [_roles(text) for text in true], strict=True))
-    return {role: sum(said.get(role) == fact[role] for said, fact in pairs) / len(pairs) for role in ROLES}
+    return {role: sum(named.get(role) == fact[role] for named, fact in pairs) / len(pairs) for role in ROLES}
 
 
 def answer(
@@ -85,10 +85,10 @@ def answer(
 @torch.inference_mode()
 def answer_ids(model: Any, teacher: Teacher, clips: Sequence[Frames], question: str) -> torch.Tensor:
     """(B, `LONGEST_ANSWER`) greedily chosen token ids; what follows the first end of turn means nothing."""
-    prefixes, asked = [teacher.prefix(frames) for frames in clips], teacher.question_ids(question)
-    ids_BT = torch.stack([torch.cat([p.ids_P, asked]) for p in prefixes]).to(model.device)
+    prefixes, question_Q = [teacher.prefix(frames) for frames in clips], teacher.question_ids(question)
+    ids_BT = torch.stack([torch.cat([p.ids_P, question_Q]) for p in prefixes]).to(model.device)
     next_B = torch.tensor([p.next_position for p in prefixes])
-    turn_3BT = (next_B[:, None] + torch.arange(len(asked))).expand(3, -1, -1)
+    turn_3BT = (next_B[:, None] + torch.arange(len(question_Q))).expand(3, -1, -1)
     positions_3BT = torch.cat([torch.stack([p.positions_3P for p in prefixes], 1), turn_3BT], dim=2)
     vision = {k: torch.cat([p.vision[k] for p in prefixes]) for k in VISION_KEYS if k in prefixes[0].vision}
     vision = {k: v.to(model.device) for k, v in vision.items()}
@@ -98,18 +98,18 @@ def answer_ids(model: Any, teacher: Teacher, clips: Sequence[Frames], question: 
         positions_3BT = positions_3BT.to(model.device)
         out = model(ids_BT, position_ids=positions_3BT, past_key_values=cache, logits_to_keep=1, **vision)
         ids_BT, vision = out.logits[:, -1:].argmax(-1), {}
-        positions_3BT = (next_B + len(asked) + step)[:, None].expand(3, -1, -1)
+        positions_3BT = (next_B + len(question_Q) + step)[:, None].expand(3, -1, -1)
         words.append(ids_BT[:, 0])
     return torch.stack(words, 1)
 
 
 def _roles(text: str) -> dict[str, str]:
-    found = CAPTION.fullmatch(text)
-    return found.groupdict() if found else {}
+    match = CAPTION.fullmatch(text)
+    return match.groupdict() if match else {}
 
 
-def _print(what: str, found: dict[str, float]) -> None:
-    print(f"{what}: " + "  ".join(f"{role} {share:.3f}" for role, share in found.items()))
+def _print(what: str, shares: dict[str, float]) -> None:
+    print(f"{what}: " + "  ".join(f"{role} {share:.3f}" for role, share in shares.items()))
 
 
 if __name__ == "__main__":

@@ -54,8 +54,8 @@ def table(folders: Sequence[Sequence[Path]], n_draws: int = 10_000) -> str:
     for number in range(1, len(folders)):
         cells = [_difference(case.rounds[number], case.rounds[0]) for case in cases.values()]
         for place, name in enumerate(TESTED):
-            found = cases[name].tests[number - 1]
-            cells[place] += f"; p = {found.p_value:.4f}, adjusted {adjusted[place][number - 1]:.4f}"
+            test = cases[name].tests[number - 1]
+            cells[place] += f"; p = {test.p_value:.4f}, adjusted {adjusted[place][number - 1]:.4f}"
         lines.append(f"| {_name(number)} | {' | '.join(cells)} |")
     drawn = "resamples and permutations of clips and videos"
     return "\n".join([*lines, "", made_with(cases["whole"].rounds[0], n_draws, drawn) + "\n"])
@@ -86,5 +86,5 @@ def _auc(judged: Judged) -> str:
 
 
 def _difference(mined: Judged, random: Judged) -> str:
-    found = compare(mined, random)
-    return f"{found}; {seeds_text(found.of_seeds, '+')}"
+    difference = compare(mined, random)
+    return f"{difference}; {seeds_text(difference.of_seeds, '+')}"

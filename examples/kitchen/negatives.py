@@ -44,7 +44,7 @@ class Shown:
     facts: Facts
     distractors: dict[str, list[str]]
     neighbours: tuple[Facts, ...] = ()
-    said: Facts | None = None
+    narrated: Facts | None = None
 
 
 def deal_negatives(rng: np.random.Generator, steps: Sequence[Shown], where: str) -> list[dict[str, tuple[Facts, str]]]:
@@ -86,8 +86,8 @@ def kinds_of(steps: Sequence[Shown], roles: Sequence[str]) -> np.ndarray:
     for i, step in enumerate(steps):
         for facts in step.neighbours:
             kinds_SS[i, (codes_SR == _code(facts, roles)).all(axis=1)] = KINDS.index("neighbour")
-        if step.said is not None:
-            kinds_SS[i, (codes_SR == _code(step.said, roles)).all(axis=1)] = KINDS.index("narrated")
+        if step.narrated is not None:
+            kinds_SS[i, (codes_SR == _code(step.narrated, roles)).all(axis=1)] = KINDS.index("narrated")
     kinds_SS[wrong_SS == 0] = HOLDS
     return kinds_SS
 

@@ -117,9 +117,9 @@ def pretrain(
         if (step + 1) % MEASURE_EVERY == 0 or step + 1 == steps:
             seconds = before_s + time.monotonic() - began
             _save(out, state_file, model, optimiser, losses, seconds)
-            found = held_out_accuracy(_load(out, device), teacher, MEASURED)
-            told = "  ".join(f"{role} {share:.3f}" for role, share in found.items())
-            progress.write(f"step {step + 1}  {seconds:.0f} s  loss {np.mean(losses[-50:]):.4f}  held out: {told}")
+            shares = held_out_accuracy(_load(out, device), teacher, MEASURED)
+            measured = "  ".join(f"{role} {share:.3f}" for role, share in shares.items())
+            progress.write(f"step {step + 1}  {seconds:.0f} s  loss {np.mean(losses[-50:]):.4f}  held out: {measured}")
     return before_s + time.monotonic() - began, losses
 
 

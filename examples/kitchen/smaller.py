@@ -58,14 +58,14 @@ def make_kinds(out: Path, seed: int, large: Path) -> list[list[Row]]:
 def make_four_frames(out: Path, seed: int) -> list[list[Row]]:
     """A quarter of the frames: on four bits or with the order of claims in the loss; and with the other head."""
     teacher, alone, plain, alone_from, plain_from = make_seed(out, seed)
-    start, told = begun_from(teacher.folder), "4 frames, from the teacher's adapter"
+    start, setting = begun_from(teacher.folder), "4 frames, from the teacher's adapter"
 
-    def taught(name: str, said: str, *more: object) -> Row:
-        return student(out / f"distilled-{name}-{seed}", said, out, seed, teacher, *more)
+    def distilled(name: str, description: str, *more: object) -> Row:
+        return student(out / f"distilled-{name}-{seed}", description, out, seed, teacher, *more)
 
-    qlora = taught("qlora", f"{told}, over a base of four bits (NF4)", *start, *NF4)
-    listwise = taught("listwise", f"{told}, the order of claims in the loss", *start, "--listwise_weight", 0.5)
-    nli = taught("nli", "4 frames, NLI head, new adapter", "--head", "nli")
+    qlora = distilled("qlora", f"{setting}, over a base of four bits (NF4)", *start, *NF4)
+    listwise = distilled("listwise", f"{setting}, the order of claims in the loss", *start, "--listwise_weight", 0.5)
+    nli = distilled("nli", "4 frames, NLI head, new adapter", "--head", "nli")
     return [[teacher, alone_from, plain_from, qlora, listwise], [teacher, alone, plain, nli]]
 
 
@@ -77,12 +77,12 @@ def make_quarter_pixels(out: Path, seed: int) -> list[Row]:
     make_teacher(teacher, out, seed, *large, *first, "--num_train_epochs", 8)
     start = begun_from(teacher)
     learn(alone, out, seed, *small, *start, *LABELS_FROM)
-    told = "8 frames of 56 x 56"
+    setting = "8 frames of 56 x 56"
     row = Row("teacher", "8 frames of 112 x 112, its own 480 clips", teacher)
-    taught = student(
-        out / f"distilled-pixels-{seed}", f"{told}, from that teacher's adapter", out, seed, row, *small, *start
+    distilled_row = student(
+        out / f"distilled-pixels-{seed}", f"{setting}, from that teacher's adapter", out, seed, row, *small, *start
     )
-    return [row, Row("labels alone", f"{told}, {FEW}, from that teacher's adapter", alone), taught]
+    return [row, Row("labels alone", f"{setting}, {FEW}, from that teacher's adapter", alone), distilled_row]
 
 
 def make_fewer_layers(out: Path, seed: int, large: Path) -> list[Row]:
@@ -91,15 +91,17 @@ def make_fewer_layers(out: Path, seed: int, large: Path) -> list[Row]:
     make_teacher(teacher, out, seed, *EIGHT, "--model_name_or_path", large)
     learn(alone, out, seed, *EIGHT, *LABELS_NEW)
     row = Row("teacher", "8 frames, twice the layers, its own 480 clips", teacher)
-    taught = student(out / f"distilled-large-{seed}", "8 frames, half the layers, new adapter", out, seed, row, *EIGHT)
-    return [row, Row("labels alone", f"8 frames, half the layers, {FEW}, new adapter", alone), taught]
+    distilled_row = student(
+        out / f"distilled-large-{seed}", "8 frames, half the layers, new adapter", out, seed, row, *EIGHT
+    )
+    return [row, Row("labels alone", f"8 frames, half the layers, {FEW}, new adapter", alone), distilled_row]
 
 
-def student(folder: Path, told: str, out: Path, seed: int, teacher: Row, *more: object) -> Row:
+def student(folder: Path, setting: str, out: Path, seed: int, teacher: Row, *more: object) -> Row:
     """A distilled student, asked and calibrated."""
     distil(folder, out, teacher.folder, seed, *more)
     ask(folder, out)
-    return Row("distilled", told, folder)
+    return Row("distilled", setting, folder)
 
 
 def learn(folder: Path, out: Path, seed: int, *more: object) -> None:

@@ -79,9 +79,9 @@ class Teacher:
     def batch(self, clips: Sequence[Sample], lessons: Sequence[Sequence[Lesson]]) -> dict[str, Any]:
         """One row per clip with all its lessons, and `targets` (B, T): the next token where it belongs to an answer."""
         rows, targets = [], []
-        for clip, asked in zip(clips, lessons, strict=True):
+        for clip, clip_lessons in zip(clips, lessons, strict=True):
             prefix = self.prefix(drawn_frames(clip))
-            pairs = [(self.question_ids(lesson.question), self.answer_ids(lesson.answer)) for lesson in asked]
+            pairs = [(self.question_ids(lesson.question), self.answer_ids(lesson.answer)) for lesson in clip_lessons]
             rows.append(pack(prefix, [torch.cat(pair) for pair in pairs]))
             targets.append(torch.cat([_targets(*pair) for pair in pairs]))
         batch = collate(rows, self.encoder.pad_id)

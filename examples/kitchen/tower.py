@@ -65,8 +65,8 @@ def _features(model: Any, teacher: Teacher, clips: Sequence[Sample]) -> torch.Te
     pixels, grids = (
         torch.cat([v[key] for v in visions]).to(model.device) for key in ("pixel_values_videos", "video_grid_thw")
     )
-    found = model.model.get_video_features(pixels, grids, return_dict=True).pooler_output
-    return torch.stack([tokens.flatten() for tokens in found])
+    features = model.model.get_video_features(pixels, grids, return_dict=True).pooler_output
+    return torch.stack([tokens.flatten() for tokens in features])
 
 
 def _indices(facts: Facts) -> list[int]:

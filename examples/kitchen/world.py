@@ -51,9 +51,9 @@ def make_world(out: Path, settings: Settings) -> bool:
     """
     if min((*settings.clips, *settings.long, settings.pretrain, settings.seed)) < 0:
         raise ConfigError(f"kitchen: counts and seed cannot be negative, got {settings}; use 0 for none")
-    asked = json.loads(json.dumps({"version": VERSION, **dataclasses.asdict(settings)}))
+    wanted = json.loads(json.dumps({"version": VERSION, **dataclasses.asdict(settings)}))
     if (out / "world.json").is_file():
-        _refuse_other(out, asked)
+        _refuse_other(out, wanted)
         return False
     clips = [plan_clips(settings.seed, split, n) for split, n in zip(SPLITS, settings.clips, strict=True)]
     long = [plan_long(settings.seed, split, n) for split, n in zip(SPLITS, settings.long, strict=True)]
@@ -73,7 +73,7 @@ def make_world(out: Path, settings: Settings) -> bool:
         _write_json(out / name, rows)
     if pretrain:
         _write_json(out / "pretrain.json", [describe(video, video.steps[0]) for video in pretrain])
-    _write_json(out / "world.json", {**asked, **_summary(claims)})
+    _write_json(out / "world.json", {**wanted, **_summary(claims)})
     return True
 
 
@@ -99,9 +99,9 @@ def _summary(claims: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     return {"fps": FPS, "size_px": SIZE_PX, "values": VALUES, "claims": counts}
 
 
-def _refuse_other(out: Path, asked: dict[str, Any]) -> None:
+def _refuse_other(out: Path, wanted: dict[str, Any]) -> None:
     there = json.loads((out / "world.json").read_text())
-    if other := {key: there.get(key) for key in asked if there.get(key) != asked[key]}:
+    if other := {key: there.get(key) for key in wanted if there.get(key) != wanted[key]}:
         raise ConfigError(f"{out}: holds a kitchen made otherwise, got {other}; name another folder or remove it")
 
 

@@ -54,7 +54,7 @@ BOUNDED = "only one of the two words was among the tokens that the endpoint list
 
 
 @dataclass(frozen=True)
-class _Question:
+class _EncodedPair:
     """A pair, and the content parts of its evidence; or why there are none."""
 
     pair: Pair
@@ -131,12 +131,12 @@ class HostedVerifier:
             f"answered{money}; {self.n_bounded} margins are bounds"
         )
 
-    def _questions(self, pairs: Sequence[Pair], groups: Sequence[Sequence[int]]) -> Generator[_Question]:
+    def _questions(self, pairs: Sequence[Pair], groups: Sequence[Sequence[int]]) -> Generator[_EncodedPair]:
         """One per pair, those about one evidence together; it is read once, ahead of its turn."""
         evidences = (pairs[places[0]].evidence for places in groups)
         with closing(read_ahead(self._read, evidences, threads=1)) as read:  # a decoder serves one thread
             for places, evidence in zip(groups, read, strict=True):
-                yield from (_Question(pairs[place], evidence) for place in places)
+                yield from (_EncodedPair(pairs[place], evidence) for place in places)
 
     def _read(self, evidence: tuple[Evidence, ...]) -> list[dict[str, Any]] | str:
         """The evidence as content parts in its order, or why it cannot be shown."""
@@ -159,7 +159,7 @@ class HostedVerifier:
                 parts.append(part)
         return parts
 
-    def _messages(self, question: _Question, evidence: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def _messages(self, question: _EncodedPair, evidence: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """System turn, and one user turn of evidence and claim: not every template takes two user turns in a row."""
         if problems := problems_of(question.pair):
             raise ModelInputError("; ".join(problems))
@@ -172,7 +172,7 @@ class HostedVerifier:
         system = [{"role": "system", "content": self.prompt.system}] if self.prompt.system else []
         return [*system, {"role": "user", "content": content}]
 
-    def _verdict(self, question: _Question) -> Verdict:
+    def _verdict(self, question: _EncodedPair) -> Verdict:
         """Raises LanguageModelError where this question gets no usable answer."""
         if isinstance(question.evidence, str):
             return failed(question.evidence)

@@ -124,9 +124,9 @@ def test_the_kitchens_steps_are_found_far_better_than_by_chance(kitchen):
         found += localize(verifier, list(holds), video.path, windowing="max:2:0.5")
         references += holds.values()
     scores = localization_scores(found, references)
-    assert scores.found.n_failed == 0
-    assert scores.found.miou >= 0.45
-    assert scores.found.miou >= max(scores.chance.miou, scores.whole.miou) + 0.2
+    assert scores.named.n_failed == 0
+    assert scores.named.miou >= 0.45
+    assert scores.named.miou >= max(scores.chance.miou, scores.whole.miou) + 0.2
 
 
 def test_a_videos_facts_hold_where_its_steps_say_and_the_others_nowhere(kitchen):
@@ -153,8 +153,8 @@ def test_scores_are_those_of_the_intervals_and_failures_are_counted_apart():
     found = [located([(1, 3), (8, 9)]), located([]), located([], error="damaged"), located([(0, 4)])]
     references = [[(2, 3)], [(5, 6)], [(5, 6)], [(0, 2), (1, 4)]]
     scores = localization_scores(found, references, thresholds=(0.5,))
-    assert scores.found.miou == pytest.approx((1 / 3 + 0 + 1) / 3)
-    assert (scores.found.recall, scores.found.n, scores.found.n_failed) == (pytest.approx(1 / 3), 3, 1)
+    assert scores.named.miou == pytest.approx((1 / 3 + 0 + 1) / 3)
+    assert (scores.named.recall, scores.named.n, scores.named.n_failed) == (pytest.approx(1 / 3), 3, 1)
     answers = [GroundedAnswer([(0.0, 20.0)], merged(ref)) for ref in (references[0], references[1], references[3])]
     assert scores.whole.miou == grounding_scores(answers, "code", (0.5,)).miou
     assert (math.isnan(scores.false_alarms), scores.n_nowhere) == (True, 0)
@@ -164,7 +164,7 @@ def test_an_interval_for_a_claim_that_holds_nowhere_is_a_false_alarm():
     found = [located([(1, 3)]), located([]), located([]), located([], error="damaged")]
     scores = localization_scores(found, [[]] * 4)
     assert (scores.false_alarms, scores.n_nowhere, scores.n_nowhere_failed) == (pytest.approx(1 / 3), 3, 1)
-    assert math.isnan(scores.found.miou)
+    assert math.isnan(scores.named.miou)
     assert math.isnan(scores.chance.miou)
 
 
