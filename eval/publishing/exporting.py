@@ -294,7 +294,8 @@ def _changed(
             what = " and ".join(["merging"] * change.merge + ["the time rule"] * (change.time_rule is not None))
             raise CalibrationError(
                 f"{draft}: {what} changes what it says, got margins up to {comparison.max_difference:.4g} apart on "
-                f"{comparison.n} calibration rows; pass --recalibrate to fit the calibration again, or export it as it is"
+                f"{comparison.n} calibration rows; pass --recalibrate to fit the calibration again, or "
+                "export it as it is"
             )
         decision = read_decision(calibration)
         about = {

@@ -135,8 +135,8 @@ def differences(runs: Sequence[Run], judged: dict[str, Judged]) -> list[str]:
             if len(differing) == 1:
                 one, other = differing[0]
                 common = [w for w in (first.evidence, first.verdict, first.tuning) if w != one]
-                found = compare(judged[first.name], judged[second.name])
-                lines.append(f"- AUC, {one} minus {other} ({', '.join(common)}): {found}")
+                difference = compare(judged[first.name], judged[second.name])
+                lines.append(f"- AUC, {one} minus {other} ({', '.join(common)}): {difference}")
     return lines
 
 
