@@ -27,7 +27,7 @@ ALL_FRAMES = ("--fps", 8, "--max_frames", 16)
 TEACHER = ("--num_train_epochs", 14)
 QUARTER = ("--fps", 2, "--min_frames", 4, "--max_frames", 4)
 SELECT = ("--save_strategy", "steps", "--save_steps", 120, "--save_total_limit", 1, "--eval_steps", 120)
-LABELS_NEW = ("--num_train_epochs", 65)  # as many steps on the labels alone as a distilled student takes
+LABELS_NEW = ("--num_train_epochs", 93)  # as many steps on the labels alone as a distilled student takes
 LABELS_FROM = ("--num_train_epochs", 37)  # the same, from the teacher's adapter
 BEST = (*SELECT, "--load_best_model_at_end", "true", "--metric_for_best_model", "auc")
 
@@ -96,7 +96,7 @@ def make_seed(out: Path, seed: int) -> list[Row]:
 
 def begun_from(teacher: Path) -> tuple[object, ...]:
     """Options of a run that starts from a teacher's adapter: fewer and smaller steps."""
-    return "--adapter_from", teacher / "run" / "draft", "--learning_rate", 1e-3, "--num_train_epochs", 4
+    return "--adapter_from", teacher / "run" / "draft", "--learning_rate", 2.5e-4, "--num_train_epochs", 4
 
 
 def make_teacher(folder: Path, out: Path, seed: int, *more: object) -> None:
