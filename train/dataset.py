@@ -20,6 +20,7 @@ from .batching import TokenCounts, group_pairs
 from .distillation_loss import Distillation
 from .faults import FileStamps, Reading, blank
 from .loss import class_of
+from .preemption import leave_signals_to_parent
 
 IDLE = -1
 """The index of a row that is none: it fills up the last batches of an epoch, and weighs nothing."""
@@ -113,6 +114,7 @@ class GroupDataset(Dataset[Example]):
 
     def __getitem__(self, i: int) -> Example:
         """Decode and encode one group; what cannot be read becomes a stand-in that says so (`Example.error`)."""
+        leave_signals_to_parent()
         if i == IDLE:
             return self._stand_in(self.groups[0], (), None)
         group = self.groups[i]

@@ -59,6 +59,7 @@ from .distillation_loss import Distillation, DistillationLoss
 from .faults import DeadlineReader, check_engine, even_tower_calls
 from .loss import Loss, balanced_weights
 from .plan import plan_of, trainable_line
+from .preemption import PreemptionError
 from .run_directory import begun_from, start_run
 from .teacher import TeacherTargets, join_teacher
 from .trainer import VerdictTrainer
@@ -74,7 +75,8 @@ MAX_PROBLEMS_SHOWN = 20
 
 
 def run_training(argv: Sequence[str] | None, *, head: str = "next_token", distills: bool = False) -> int:
-    """What each training script is: parse `argv` and run; the exit status is 1 if configuration or data are at fault.
+    """What each training script is: parse `argv` and run; the exit status is 1 if configuration or data are at fault,
+    143 after SIGTERM (138 after SIGUSR1), which leaves a checkpoint.
 
     Args:
         argv: words of the command line; None for those of this process.
@@ -87,6 +89,9 @@ def run_training(argv: Sequence[str] | None, *, head: str = "next_token", distil
             run(arguments, training, model, head_kind=distill.head, distill=distill)
         else:
             run(*parse(argv), head_kind=head)
+    except PreemptionError as error:
+        print(f"stopped: {error}", file=sys.stderr)
+        return error.status
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

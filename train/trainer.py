@@ -51,6 +51,7 @@ from .distillation_loss import DistillationLoss
 from .epochs import BatchStream, EpochOrder, few, survive
 from .faults import FirstGradients, RunError
 from .loss import Loss
+from .preemption import Preemption
 from .run_directory import BAD_ROWS, METRICS
 
 REDRAW_S = 30.0
@@ -163,14 +164,18 @@ class VerdictTrainer(Trainer):
         self.n_bad = 0
         self._step_ids: list[str] = []
         self._eval_bad: list[Any] = []
+        self.steps_per_epoch = 1
+        self.preemption = Preemption(self)
         self.add_callback(Watcher(self))
+        self.add_callback(self.preemption)
 
     def train(self, resume_from_checkpoint: Any = None, *args: Any, **kwargs: Any) -> Any:
         """As Trainer's, from step 0 or from a checkpoint that `checkpoint_to_resume` chose."""
         self.resumed_from = Path(resume_from_checkpoint) if resume_from_checkpoint else None
         if "wandb" in (self.args.report_to or ()):
             os.environ.setdefault("WANDB_DIR", self.args.output_dir or "")  # else it writes to where one happens to be
-        return super().train(str(self.resumed_from) if self.resumed_from else None, *args, **kwargs)
+        with self.preemption.watching():
+            return super().train(str(self.resumed_from) if self.resumed_from else None, *args, **kwargs)
 
     # ---- Rows ----
 
@@ -191,7 +196,7 @@ class VerdictTrainer(Trainer):
     def begin_epoch(self) -> None:
         """Set the order of the rows, and count batches from where this epoch begins or is resumed."""
         accumulated = self.args.gradient_accumulation_steps
-        steps = -(-len(self.stream.loader) // accumulated)
+        self.steps_per_epoch = steps = -(-len(self.stream.loader) // accumulated)
         self.order.start(self.state.global_step // steps)
         self.stream.begin(self.state.global_step % steps * accumulated)
 

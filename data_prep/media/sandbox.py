@@ -223,7 +223,9 @@ class _Child:
 
 def serve(pipe_fd: str, parent: str) -> None:
     """The child's loop: take the function, then answer questions until the parent closes the pipe or ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends its children
+    # Ctrl-C and a scheduler's signals are for the parent, which ends its children.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(int(parent),), daemon=True).start()
     pipe = Connection(int(pipe_fd))
     with suppress(EOFError, OSError):

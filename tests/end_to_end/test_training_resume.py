@@ -3,7 +3,9 @@
 import dataclasses
 import json
 import math
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -23,12 +25,13 @@ from proofreel.data_prep.dataset.shards import read_split
 from proofreel.models.engine.packing import IGNORED
 from proofreel.train.arguments import parse
 from proofreel.train.batching import group_pairs
-from proofreel.train.checkpoints import COMPLETE, choose_best
+from proofreel.train.checkpoints import COMPLETE, choose_best, damage_of, step_of
 from proofreel.train.dataset import IDLE
 from proofreel.train.epochs import EpochOrder
 from proofreel.train.faults import RunError
+from proofreel.train.preemption import PreemptionError
 from proofreel.train.recipe import run
-from proofreel.train.trainer import verdict_metrics
+from proofreel.train.trainer import VerdictTrainer, verdict_metrics
 
 # Dropout, accumulation, an uneven epoch, evaluation and a log that checkpoints do not divide: all that resuming may
 # get wrong. Three epochs of three steps.
@@ -144,6 +147,74 @@ def test_killed_and_resumed_is_the_run_it_would_have_been(tiny_base, dataset, st
     run(*parse([*words, "--resume_from_checkpoint", "true"]))
     assert_same_run(tmp_path / "run", straight)
     assert len(json.loads((tmp_path / "run" / "run.json").read_text())["resumed"]) == 1
+
+
+TOLD = {
+    "in the middle of an epoch and of an accumulation": ("training_step", 4, 5),
+    "in the last step of an epoch": ("training_step", 2, 3),
+    "while it evaluates": ("prediction_step", 4, 4),
+}
+
+
+@pytest.mark.parametrize("moment", TOLD)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1], ids=lambda n: n.name)
+def test_told_to_end_it_saves_its_step_and_resumed_is_the_run_it_would_have_been(
+    train, straight, tmp_path, monkeypatch, moment, number
+):
+    name, step, saved = TOLD[moment]
+    if number == signal.SIGUSR1 and saved != 5:
+        pytest.skip("one moment is enough for the second signal")
+    method = getattr(VerdictTrainer, name)
+
+    def told(self, *args, **kwargs):
+        if self.state.global_step == step:
+            os.kill(os.getpid(), number)
+        return method(self, *args, **kwargs)
+
+    handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)]
+    with monkeypatch.context() as patch:
+        patch.setattr(VerdictTrainer, name, told)
+        with pytest.raises(
+            PreemptionError, match=rf"{number.name}.*checkpoint-{saved} .*--resume_from_checkpoint"
+        ) as stopped:
+            train("run", **HARD)
+    assert stopped.value.status == 128 + number
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGUSR1)] == handlers
+    assert max((tmp_path / "run").glob("checkpoint-*"), key=step_of).name == f"checkpoint-{saved}"
+    assert not (tmp_path / "run" / "draft").exists()
+    assert_same_run(train("run", **HARD, resume_from_checkpoint=True), straight)
+
+
+TOLD_BY_A_SCHEDULER = """
+import os, subprocess, sys
+from proofreel.train import sft
+from proofreel.train.trainer import VerdictTrainer
+
+method = VerdictTrainer.training_step
+
+def told(self, *args, **kwargs):
+    if self.state.global_step == 4:
+        subprocess.run(["kill", "-TERM", "--", f"-{os.getpgid(0)}"], process_group=0, check=True)
+    return method(self, *args, **kwargs)
+
+VerdictTrainer.training_step = told
+raise SystemExit(sft.main(sys.argv[1:]))
+"""
+
+
+def test_a_signal_to_every_process_of_a_run_leaves_its_loader_workers_to_finish_the_step(
+    tiny_base, dataset, straight, tmp_path
+):
+    """Schedulers and torch's launcher signal workers and decoders as well; a step that lost them could not be saved."""
+    words = sft_arguments(tiny_base, dataset, tmp_path / "run", **HARD, dataloader_num_workers=1)
+    told = subprocess.run(
+        [sys.executable, "-c", TOLD_BY_A_SCHEDULER, *words], capture_output=True, cwd=ROOT, start_new_session=True
+    )
+    assert told.returncode == 143, told.stderr.decode()[-3000:]
+    assert "--resume_from_checkpoint true" in told.stderr.decode()
+    assert damage_of(tmp_path / "run" / "checkpoint-5") is None
+    run(*parse([*words, "--dataloader_num_workers", "0", "--resume_from_checkpoint", "true"]))
+    assert_same_run(tmp_path / "run", straight)
 
 
 def test_a_run_resumed_in_the_middle_of_an_epoch_is_the_run_it_would_have_been(train, straight, tmp_path):

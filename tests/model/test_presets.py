@@ -197,6 +197,15 @@ def test_a_preset_keeps_what_a_frozen_tower_makes_or_says_why_not(read, path):
     assert int(stated[1]) * 2**20 == n_tokens * config.get_text_config().hidden_size * 2
 
 
+@each([*PRESETS, *CONFIGS.glob("distill_*.yaml")])
+def test_a_preset_saves_by_steps_where_it_evaluates_and_keeps_one_to_go_back_to(path):
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    assert values["save_strategy"] == values["eval_strategy"] == "steps"
+    assert values["save_steps"] == values["eval_steps"] <= 0.1  # of the run
+    assert values["save_total_limit"] >= 3
+    assert values["load_best_model_at_end"]
+
+
 UNQUANTISED = list(BACKBONES["qwen2_5_vl"].unquantised)
 
 
