@@ -172,6 +172,7 @@ def test_the_text_says_what_was_measured_fitted_and_trained(folder):
         "It was not trained on images, passages of text",
         "## Intended use",
         "## Known limits",
+        "Its frames are resized by Pillow",
         "| torch | >=2.11 | its kernels |",
         "Act\\|ion",
         "eval/predictions.parquet",
