@@ -65,8 +65,8 @@ class CascadeStage:
         places = [i for i, pair in enumerate(shown) if pair.evidence]
         verdicts = [failed(_nothing(pair, self.view)) for pair in pairs]
         tell(len(pairs) - len(places))
-        verdicts = self.verifier.score_pairs([shown[i] for i in places], tell, shrink_frames=shrink_frames)
-        for place, verdict in zip(places, verdicts, strict=True):
+        of_shown = self.verifier.score_pairs([shown[i] for i in places], tell, shrink_frames=shrink_frames)
+        for place, verdict in zip(places, of_shown, strict=True):
             verdicts[place] = verdict
         return verdicts
 
