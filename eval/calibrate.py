@@ -98,12 +98,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _band(text: str) -> tuple[str, float]:
-    from proofreel.models.decision import BAND_CRITERIA
+    from proofreel.core import CalibrationError
+    from proofreel.eval.decisions import parse_band
 
-    name, _, target = text.partition(":")
-    if name not in BAND_CRITERIA:
-        raise argparse.ArgumentTypeError(f"selective_accuracy:TARGET or max_abstention:TARGET, got {text!r}")
-    return name, float(target)
+    try:
+        return parse_band(text)
+    except CalibrationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _risk(text: str) -> tuple[str, float, float]:

@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     fit.add_argument("--method", default="platt", help="calibration of every stage (default: platt)")
     fit.add_argument("--objective", nargs="+", default=["f1"], help="as for `proofreel calibrate`")
+    fit.add_argument("--abstain", metavar="WHAT:TARGET", help="a band without verdicts, as for `proofreel calibrate`")
     fit.add_argument("--refer", action="store_true", help="write where the verifiers are instead of copying them")
 
     report = steps.add_parser("report", help="cascade directory and a held-out split -> report.md, report.json")
@@ -95,6 +96,7 @@ def _add_rows(parser: argparse.ArgumentParser, split: str) -> None:
 def _fit(args: argparse.Namespace) -> None:
     from proofreel.core import ConfigError
     from proofreel.eval.cascades import fit_cascade
+    from proofreel.eval.decisions import parse_band
     from proofreel.models.cascades import Cascade, CascadeStage, View
     from proofreel.models.verifier import Verifier
 
@@ -104,6 +106,7 @@ def _fit(args: argparse.Namespace) -> None:
             f"--verifiers: two or more, with as many --views, got {len(args.verifiers)} and {len(views)}; "
             "name a verifier twice to show it two views"
         )
+    abstain = None if args.abstain is None else parse_band(args.abstain)
     if args.out.exists():
         raise ConfigError(f"--out: exists already, got {args.out}; choose another name or remove it")
     loaded = {path: Verifier.from_pretrained(path, **_options(args)) for path in dict.fromkeys(args.verifiers)}
@@ -119,6 +122,7 @@ def _fit(args: argparse.Namespace) -> None:
         unit=args.unit,
         together=not args.one_by_one,
         fitted_on=fitted_on,
+        abstain=abstain,
     )
     cascade = Cascade(verifiers, views=views, plan=fitted.plan)
     path = cascade.save_pretrained(args.out, args.verifiers, inside=not args.refer)

@@ -1,6 +1,6 @@
 """From probabilities to decisions: thresholds, abstention, risk control, prevalence."""
 
-from .abstention import fit_band, selective_counts
+from .abstention import fit_band, parse_band, selective_counts
 from .prevalence import Proportion, corrected_rows, estimate_prior, soft_proportion
 from .risk_control import MARGIN_GRID, conformal_threshold, control_risk, group_risk
 from .thresholds import Criterion, criterion_of, criterion_value, fit_points, fit_threshold, outcomes
@@ -20,6 +20,7 @@ __all__ = [
     "fit_threshold",
     "group_risk",
     "outcomes",
+    "parse_band",
     "selective_counts",
     "soft_proportion",
 ]

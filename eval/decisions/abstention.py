@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core import CalibrationError
-from ...models.decision import AbstainBand, BandCriterion
+from ...models.decision import BAND_CRITERIA, AbstainBand, BandCriterion
 from ..metrics import Floats, checked
 from ..uncertainty import interval_of, resample
 from .thresholds import all_cuts, stored_interval
@@ -31,6 +31,22 @@ class _Sides(NamedTuple):
     right_supported: Counts
     refuted: Counts
     right_refuted: Counts
+
+
+def parse_band(text: str) -> tuple[BandCriterion, float]:
+    """A criterion of a band and its target, as commands take them: `selective_accuracy:0.95`, `max_abstention:0.2`.
+
+    Raises:
+        CalibrationError: another criterion, or no number.
+    """
+    try:
+        name, target = text.split(":")
+        return BAND_CRITERIA[BAND_CRITERIA.index(name)], float(target)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise CalibrationError(
+            f"--abstain: must be one of {list(BAND_CRITERIA)}, a colon and a number, got {text!r}; write e.g. "
+            "max_abstention:0.2"
+        ) from error
 
 
 def fit_band(

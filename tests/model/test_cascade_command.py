@@ -73,7 +73,8 @@ def fit_words(data: Path, out: Path, *more: str) -> list[str]:
 def fitted(data, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("fitted") / "cascade"
     files = predictions(data, "calibration", out.parent)
-    assert main([*fit_words(data, out, "--target", "auc_loss:0.05", "--one-by-one"), "--predictions", *files]) == 0
+    words = fit_words(data, out, "--target", "auc_loss:0.05", "--one-by-one", "--abstain", "max_abstention:0.2")
+    assert main([*words, "--predictions", *files]) == 0
     return out
 
 
@@ -85,6 +86,9 @@ def test_the_written_directory_is_a_cascade_of_these_verifiers_views_and_rows(fi
     assert about["split"] == "calibration"
     assert about["cascade"]["target"] == "auc_loss:0.05"
     assert plan.decision.calibration.n == 200
+    band = plan.decision.abstain
+    assert band is not None
+    assert 0 < band.abstained_positive + band.abstained_negative <= 0.2 * 200
     cascade = Cascade.from_pretrained(fitted, device="cpu", untrained_evidence=True)
     verdicts = cascade.score_pairs(read_split(data, "test")[:4])
     assert all(v.error is None and 0 <= v.p_supported <= 1 for v in verdicts)
@@ -139,6 +143,9 @@ def other(path: str, **source: Any) -> str:
         (lambda files: ["--predictions", files[0], other(files[1], control="claim-only")], "'claim-only'"),
         (lambda files: ["--predictions", *files, "--target", "auc:1"], "'auc:1'"),
         (lambda files: ["--predictions", *files, "--method", "magic"], "'magic'"),
+        (lambda files: ["--predictions", *files, "--abstain", "max_abstention:half"], "'max_abstention:half'"),
+        (lambda files: ["--predictions", *files, "--abstain", "sometimes:0.2"], "'sometimes:0.2'"),
+        (lambda files: ["--predictions", *files, "--abstain", "max_abstention"], "'max_abstention'"),
         (lambda files: ["--predictions", *files, "--data", files[0]], "not a data set directory"),
     ],
 )
