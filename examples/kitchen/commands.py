@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from proofreel.data_prep.dataset import MANIFEST
@@ -36,12 +37,16 @@ def train(folder: Path, script: str, config: str, data: Path, *more: object) -> 
         python(script, "--config", config, "--dataset_dir", data, "--output_dir", run, *more, *again)
 
 
-def predict(folder: Path, data: Path, split: str, *more: object, to: Path | None = None) -> None:
-    """Score one split by the verifier that was trained in `folder`."""
+def predict(
+    folder: Path, data: Path, split: str, *more: object, to: Path | None = None, controls: Sequence[str] = ()
+) -> None:
+    """Score one split by the verifier that was trained in `folder`, and its controls, which are written last."""
     to = to or folder / f"{split}.parquet"
-    if not to.exists():
+    files = [to, *(to.with_name(f"{to.stem}-{control}.parquet") for control in controls)]
+    if not all(file.exists() for file in files):
         verifier = ("--verifier", folder / "run" / "draft", "--data", data, "--split", split, "--device", "cpu")
-        python("eval/predict.py", *verifier, *more, "--out", to)
+        asked = ("--controls", *controls) if controls else ()
+        python("eval/predict.py", *verifier, *more, "--out", to, *asked)
 
 
 def calibrate(folder: Path, data: Path, *more: object) -> None:

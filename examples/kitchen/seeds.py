@@ -57,7 +57,7 @@ def make_verifier(folder: Path, data: Path, config: str, *more: object) -> None:
     """Train, calibrate and report on the verifier of one seed."""
     commands.train(folder, "train/sft.py", config, data, *more)
     commands.calibrate(folder, data)
-    commands.predict(folder, data, "test", "--controls", "mismatched-evidence")
+    commands.predict(folder, data, "test", controls=["mismatched-evidence"])
     if not (folder / "report" / "report.html").exists():
         inputs = ("--predictions", folder / "test.parquet", "--calibration", folder / "calibrated")
         control = f"another clip's frames={folder / 'test-mismatched-evidence.parquet'}"

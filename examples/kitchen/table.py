@@ -92,7 +92,7 @@ def make(run: Run, video: Path, out: Path, seed: int) -> str:
     folder, more = out / f"{run.name}-{seed}", (*base, "--seed", seed, *run.more)
     commands.train(folder, run.script, run.config, data, *more)
     commands.calibrate(folder, data)
-    commands.predict(folder, data, "test", "--controls", "zero-shot")
+    commands.predict(folder, data, "test", controls=["zero-shot"])
     train = ("python", run.script, "--config", run.config, "--dataset_dir", data, "--output_dir", folder / "run", *more)
     return shlex.join(str(word) for word in train)
 
