@@ -12,16 +12,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils.data import get_worker_info
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from .faults import RunError
-
-if TYPE_CHECKING:
-    from .trainer import VerdictTrainer
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 _protected = -1  # the loader worker that leaves signals to its parent: a fork of it is another process
@@ -36,11 +33,16 @@ class PreemptionError(RunError):
 
 
 class Preemption(TrainerCallback):
-    """Saves and ends the run after the step in which any rank got a signal; all ranks do so after the same step."""
+    """Saves and ends the run after the step in which any rank got a signal; all ranks do so after the same step.
 
-    def __init__(self, trainer: VerdictTrainer) -> None:
+    Attributes:
+        steps_per_epoch: optimiser steps; set once the rows are known.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
         """Of the run of `trainer`."""
         self.trainer, self.received, self.agreed = trainer, 0, 0
+        self.steps_per_epoch = 1
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -60,7 +62,7 @@ class Preemption(TrainerCallback):
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save after this step if a signal came; the last step of an epoch is followed by what an epoch ends with."""
-        if state.global_step % self.trainer.steps_per_epoch:
+        if state.global_step % self.steps_per_epoch:
             self._agree(args, state, control)
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -164,7 +164,6 @@ class VerdictTrainer(Trainer):
         self.n_bad = 0
         self._step_ids: list[str] = []
         self._eval_bad: list[Any] = []
-        self.steps_per_epoch = 1
         self.preemption = Preemption(self)
         self.add_callback(Watcher(self))
         self.add_callback(self.preemption)
@@ -196,7 +195,7 @@ class VerdictTrainer(Trainer):
     def begin_epoch(self) -> None:
         """Set the order of the rows, and count batches from where this epoch begins or is resumed."""
         accumulated = self.args.gradient_accumulation_steps
-        self.steps_per_epoch = steps = -(-len(self.stream.loader) // accumulated)
+        self.preemption.steps_per_epoch = steps = -(-len(self.stream.loader) // accumulated)
         self.order.start(self.state.global_step // steps)
         self.stream.begin(self.state.global_step % steps * accumulated)
 

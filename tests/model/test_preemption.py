@@ -15,8 +15,8 @@ from proofreel.train.preemption import Preemption, PreemptionError
 def rank(signals: dict[int, int], mine: int) -> Any:
     """The callback of one of several ranks; `signals` is what each has received."""
     gathered = SimpleNamespace(gather=lambda _: torch.tensor([*signals.values()]), wait_for_everyone=lambda: None)
-    callback = Preemption(SimpleNamespace(accelerator=gathered, steps_per_epoch=3))  # type: ignore[arg-type]
-    callback.received = signals[mine]
+    callback = Preemption(SimpleNamespace(accelerator=gathered))  # type: ignore[arg-type]
+    callback.received, callback.steps_per_epoch = signals[mine], 3
     return callback
 
 
