@@ -11,13 +11,18 @@ from proofreel.models.engine.heads import margin
 from proofreel.models.engine.packing import IGNORED, PREFIX_SPLIT
 
 
+def classes_of(readout, logits_NV):
+    """(N, C) float32 logits of the labels, from those of the whole output layer."""
+    return readout.classes(logits_NV if readout.rows is None else logits_NV[:, list(readout.rows)])
+
+
 def plain_logits(model, evidence, claim_ids, readout):
     """(C,) logits of one claim: prefix and claim as one ordinary sequence, under the backbone's own causal mask."""
     ids = torch.cat([evidence.ids_P, claim_ids])
     tail = torch.arange(len(claim_ids)) + evidence.next_position
     positions = torch.cat([evidence.positions_3P, tail.expand(3, -1)], 1)[:, None]
     out = model(input_ids=ids[None], position_ids=positions, use_cache=False, **evidence.vision)
-    return readout.classes(out.logits[0, -1:])[0]
+    return classes_of(readout, out.logits[0, -1:])[0]
 
 
 def plain_margins(model, evidence, claims, readout):
@@ -48,7 +53,7 @@ def dense_margins(model, batch, readout):
         model.set_attn_implementation({"text_config": PREFIX_SPLIT})
     found = torch.full(batch["verdicts"].shape, float("nan"))
     for b, k in (batch["verdicts"] >= 0).nonzero().tolist():
-        found[b, k] = margin(readout.classes(logits_BTV[b, batch["verdicts"][b, k]][None]))[0]
+        found[b, k] = margin(classes_of(readout, logits_BTV[b, batch["verdicts"][b, k]][None]))[0]
     return found
 
 

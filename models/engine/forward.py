@@ -1,6 +1,7 @@
 """From a packed batch to margins.
 
-A margin is the log-odds of supported at a claim's verdict position, in float32; logits exist at verdict positions only.
+A margin is the log-odds of supported at a claim's verdict position; logits exist at verdict positions only, in float32
+and of the rows that the head reads.
 
 Shape suffixes: _B rows, _T columns of the batch, _K claims of a row, _N verdict positions, _V vocabulary or labels,
 _C classes of the head.
@@ -17,6 +18,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from ...core import ModelInputError
 from ..inputs import VisionLayout
 from .heads import Head, margin
+from .output_layer import float32_output, rows_of
 from .packing import claim_mask
 
 VISION_KEYS = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "pixel_values", "image_grid_thw")
@@ -55,7 +57,9 @@ def verdict_logits(
     keep_BT = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
     keep_BT[asked_BK.nonzero()[:, 0], verdicts_BK[asked_BK] - first] = True
     # Claims of a row stand in token order, so row-major order over kept tokens is row-major order over claims.
-    logits_NC = head.classes(packed_logits(model, batch, keep_BT, layout, cache))
+    with float32_output(model, head.rows):
+        logits_NV = packed_logits(model, batch, keep_BT, layout, cache)
+    logits_NC = head.classes(rows_of(logits_NV, head.rows))
     logits_BKC = logits_NC.new_full((*verdicts_BK.shape, logits_NC.shape[1]), float("nan"))
     logits_BKC[asked_BK] = logits_NC
     return logits_BKC

@@ -3,7 +3,7 @@
 Every head puts supported first, and its margin is the log-odds of supported against the rest, in float32: of training,
 of scoring and of the stored golden inputs alike. To add a head, write one class here and one line of `HEADS`.
 
-Shape suffixes: _N verdict positions, _V vocabulary or labels, _C classes of a head, _H hidden.
+Shape suffixes: _N verdict positions, _R rows of the output layer that a head reads, _C classes of a head, _H hidden.
 """
 
 from __future__ import annotations
@@ -49,9 +49,14 @@ class Head(ABC):
     def make(cls, words: LabelWords, labels: tuple[Label, ...]) -> Head:
         """The head of a verifier with these verdict words and labels."""
 
+    @property
+    def rows(self) -> tuple[int, ...] | None:
+        """Rows of the output layer that it reads, the R of `classes`; None: all of them."""
+        return None
+
     @abstractmethod
-    def classes(self, logits_NV: torch.Tensor) -> torch.Tensor:
-        """(N, C) float32 logits of the labels, in their order."""
+    def classes(self, logits_NR: torch.Tensor) -> torch.Tensor:
+        """(N, C) float32 logits of the labels, in their order, from those of `rows`, in theirs."""
 
     def start(self, yes_H: torch.Tensor, no_H: torch.Tensor) -> torch.Tensor:
         """(C, H) weights that a new `score` layer starts from, given the verdict words' rows of the output layer."""
@@ -82,9 +87,14 @@ class NextToken(Head):
         """As `Head.make`."""
         return cls(words, labels)
 
-    def classes(self, logits_NV: torch.Tensor) -> torch.Tensor:
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The verdict words."""
+        return self.words.supported_id, self.words.refuted_id
+
+    def classes(self, logits_NR: torch.Tensor) -> torch.Tensor:
         """(N, 2) float32: logits of supported and refuted."""
-        return logits_NV[:, [self.words.supported_id, self.words.refuted_id]].float()
+        return logits_NR.float()
 
     def plan_line(self, decode: Callable[[int], str]) -> str:
         """Names both words and their ids."""
@@ -119,13 +129,13 @@ class NLIHead(Head):
         """As `Head.make`; the words matter only to where its layer starts."""
         return cls(labels)
 
-    def classes(self, logits_NV: torch.Tensor) -> torch.Tensor:
+    def classes(self, logits_NR: torch.Tensor) -> torch.Tensor:
         """(N, labels) float32, as the layer gives them."""
-        if logits_NV.shape[1] != len(self.labels):
+        if logits_NR.shape[1] != len(self.labels):
             raise ModelInputError(
-                f"head: {len(self.labels)} labels, got {logits_NV.shape[1]} logits; load the backbone with this head"
+                f"head: {len(self.labels)} labels, got {logits_NR.shape[1]} logits; load the backbone with this head"
             )
-        return logits_NV.float()
+        return logits_NR.float()
 
     def start(self, yes_H: torch.Tensor, no_H: torch.Tensor) -> torch.Tensor:
         """(labels, H): with two labels the verdict words' own rows, so that margins begin as the next token's.

@@ -10,6 +10,7 @@ import torch
 from nightly import first_of
 from peft import LoraConfig
 from random_drafts import random_draft
+from reference_forward import classes_of
 from safetensors.torch import load_file
 from trl import get_peft_config, get_quantization_config
 
@@ -198,7 +199,7 @@ def test_a_batch_padded_on_either_side_as_transformers_pads_gives_our_margins(ti
         position_ids=torch.stack([padded(r.positions_3T, n, 0) for r, n in zip(rows, pads, strict=True)], 1),
     ).logits
     last = [-1 if side == "left" else len(row.ids_T) - 1 for row in rows]
-    theirs = torch.stack([margin(readout.classes(logits[b, t][None]))[0] for b, t in enumerate(last)])
+    theirs = torch.stack([margin(classes_of(readout, logits[b, t][None]))[0] for b, t in enumerate(last)])
     ours = margins(model, collate(rows, encoder.pad_id), readout, encoder.layout)[:, 0]
     assert torch.allclose(ours, theirs, atol=1e-4, rtol=1e-5)
     assert abs(ours[0] - ours[1]) > 1e-2

@@ -28,8 +28,8 @@ class Softened(NextToken):
     def make(cls, words, labels):
         return cls(words, labels)
 
-    def classes(self, logits_NV):
-        return super().classes(logits_NV) / 2
+    def classes(self, logits_NR):
+        return super().classes(logits_NR) / 2
 
     def plan_line(self, decode):
         return f"softened {super().plan_line(decode)}"

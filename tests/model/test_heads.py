@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel
-from reference_forward import plain_logits, plain_margins
+from reference_forward import classes_of, plain_logits, plain_margins
 from safetensors.torch import load_file
 from transformers import BitsAndBytesConfig
 
@@ -67,8 +67,8 @@ def test_of_two_labels_a_margin_is_the_difference():
 
 def test_next_token_reads_the_verdict_words_alone():
     readout = NextToken(LabelWords(supported_id=4, refuted_id=1))
-    assert readout.classes(torch.arange(6.0)[None].half()).tolist() == [[4.0, 1.0]]
-    assert readout.classes(torch.arange(6.0)[None].half()).dtype == torch.float32
+    assert classes_of(readout, torch.arange(6.0)[None].half()).tolist() == [[4.0, 1.0]]
+    assert classes_of(readout, torch.arange(6.0)[None].half()).dtype == torch.float32
 
 
 @pytest.mark.parametrize("labels", [("refuted", "supported"), ("supported",), ("supported", "not_enough", "refuted")])

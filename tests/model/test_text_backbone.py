@@ -16,7 +16,7 @@ from conftest import sft_arguments
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel
-from reference_forward import label_loss_sum, verdict_loss_sum
+from reference_forward import classes_of, label_loss_sum, verdict_loss_sum
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, BitsAndBytesConfig, Qwen2ForCausalLM
 
@@ -109,7 +109,7 @@ def test_packed_margins_are_those_of_transformers_own_network_on_whole_prompts(b
     encoded, ids = encode(encoder, evidence)
     with torch.no_grad():
         expected = torch.stack(
-            [margin(NextToken(words).classes(whole_logits(plain, encoded.ids_P, i))[0]) for i in ids]
+            [margin(classes_of(NextToken(words), whole_logits(plain, encoded.ids_P, i))[0]) for i in ids]
         )
     found = packed(load(bases[tied]), encoder, NextToken(words), evidence)
     assert close(found, expected)
@@ -149,7 +149,7 @@ def test_margins_do_not_depend_on_what_is_packed_or_batched_together(model, enco
     with torch.no_grad():
         found = margins(model, batch, NextToken(words), encoder.layout)
         for b, (e, ids) in enumerate(zip(encoded, claims, strict=True)):
-            alone = [margin(NextToken(words).classes(whole_logits(model, e.ids_P, i))[0]) for i in ids]
+            alone = [margin(classes_of(NextToken(words), whole_logits(model, e.ids_P, i))[0]) for i in ids]
             assert torch.isnan(found[b, len(ids) :]).all()
             assert close(found[b, : len(ids)], torch.tensor([float(a) for a in alone]))
 
@@ -207,7 +207,7 @@ def test_packed_loss_and_gradients_equal_those_of_separate_sequences(
     total, summed = 0.0, {}
     for b, k in (labels != IGNORED).nonzero().tolist():
         evidence, ids = rows[b]
-        logits = readout.classes(whole_logits(model, evidence.ids_P, ids[k]))
+        logits = classes_of(readout, whole_logits(model, evidence.ids_P, ids[k]))
         part = loss_of(logits[None], labels[b : b + 1, k : k + 1])
         total += float(part.detach())
         for name, g in gradients(model, part).items():
