@@ -14,7 +14,6 @@ activations  checkpointed: b h T per layer and one layer at work, (6m + 12h + 2k
              per layer (2h more where the layers themselves train) and what one layer's backward adds, 2m b T; in
              evaluation (4m + 3h) b T; masks of the claims
 vision       pixels; a frozen tower works once, in 18.5 b per patch and hidden unit, before there are other activations
-logits       of verdict positions and their gradient
 allowance    1 GiB of CUDA context and libraries, and a tenth of what a step computes for the allocator's gaps
 
 The factors of activations were measured by following every tensor of a step of small networks on the CPU
@@ -107,7 +106,6 @@ class Load:
     rows: float
     row_tokens: int  # visual ones included
     claim_tokens: int  # of them, behind the prefix
-    claims: int
     patches: int
 
     @property
@@ -133,7 +131,7 @@ class Load:
             visual = -(-arguments.max_frames // vision.temporal_patch_size) * (arguments.max_pixels // side**2)
         claims = arguments.claims_per_row * TEXT_TOKENS
         row = longest_row or arguments.tokens_per_row or visual + TEXT_TOKENS + claims
-        return cls(rows, row, min(claims, row), arguments.claims_per_row, min(visual, row) * merged)
+        return cls(rows, row, min(claims, row), min(visual, row) * merged)
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,6 @@ class Estimate:
     buffers: float
     activations: float
     vision: float
-    logits: float
     allowance: float
 
     @property
@@ -174,8 +171,6 @@ def estimate(setting: Setting, load: Load, engine: Engine, *, learning: bool = T
     pixels, vision = _pixels(setting, load), _vision(setting, load, learning)
     if not (learning and setting.train_vision):  # the tower is done before the language model begins: the larger counts
         vision = max(0.0, vision - activations)
-    columns = 0 if setting.head else setting.config.get_text_config().vocab_size
-    logits = 2 * setting.dtype_bytes * columns * load.rows * load.claims
     return Estimate(
         weights=_weights(setting, engine),
         gradients=gradients,
@@ -183,8 +178,7 @@ def estimate(setting: Setting, load: Load, engine: Engine, *, learning: bool = T
         buffers=_buffers(setting, engine),
         activations=activations,
         vision=vision + pixels,
-        logits=logits,
-        allowance=CONTEXT + GAPS * (activations + vision + pixels + logits),
+        allowance=CONTEXT + GAPS * (activations + vision + pixels),
     )
 
 

@@ -9,6 +9,7 @@ Apart from the recipe because it is the one module that overrides methods of tra
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import gather_object
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.utils.data import DataLoader
 from transformers import (
     EarlyStoppingCallback,
@@ -157,6 +159,10 @@ class VerdictTrainer(Trainer):
             bad_rows: "stop" at a row that cannot be read, or "skip" it, count it and list it in bad_rows.jsonl.
         """
         super().__init__(*args, compute_metrics=verdict_metrics, **kwargs)
+        plugin: Any = getattr(self.accelerator.state, "fsdp_plugin", None)
+        if isinstance(policy := getattr(plugin, "mixed_precision_policy", None), MixedPrecisionPolicy):
+            # FSDP2 would round logits and sum gradients in the network's dtype.
+            plugin.mixed_precision_policy = dataclasses.replace(policy, output_dtype=None, reduce_dtype=torch.float32)
         self.head, self.layout, self.bad_rows = head, layout, bad_rows
         self.loss = loss or Loss(head.labels)
         self.first_gradients: FirstGradients | None = None

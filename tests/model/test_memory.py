@@ -26,7 +26,7 @@ from proofreel.models.engine.packing import use_prefix_split
 from proofreel.train.memory import GIB, Engine, Estimate, Load, Setting, estimate
 
 ONE = Engine()
-LOAD = Load(rows=1, row_tokens=4096, claim_tokens=512, claims=8, patches=8192)
+LOAD = Load(rows=1, row_tokens=4096, claim_tokens=512, patches=8192)
 
 
 def qwen(size):
@@ -52,7 +52,7 @@ def test_the_sum_is_of_all_parts_and_is_printed_with_them():
 
 
 @pytest.mark.parametrize("setting", [LORA, QLORA, FULL, replace(FULL, train_vision=True, checkpointing=False)])
-@pytest.mark.parametrize("name", ["rows", "row_tokens", "claim_tokens", "claims", "patches"])
+@pytest.mark.parametrize("name", ["rows", "row_tokens", "claim_tokens", "patches"])
 @pytest.mark.parametrize("learning", [True, False])
 def test_more_of_anything_takes_more(setting, name, learning):
     more = replace(LOAD, **{name: 4 * getattr(LOAD, name)})
@@ -114,7 +114,7 @@ def test_adapters_of_a_published_run_come_out_with_the_logits_it_kept():
         intermediate_size=11_008,
     )
     for tokens, published in ((1024, 21.5), (2048, 23.8), (4096, 29.7), (8192, 36.6)):
-        found = estimate(Setting(config, lora_rank=64), Load(1, tokens, 0, 0, 0), ONE)
+        found = estimate(Setting(config, lora_rank=64), Load(1, tokens, 0, 0), ONE)
         assert found.gib + 14 * tokens * config.vocab_size / GIB == pytest.approx(published, rel=0.15)
 
 
@@ -235,12 +235,12 @@ def test_a_real_step_takes_the_activations_that_are_estimated(hidden, mlp, how):
             loss.backward()
     gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
     setting = Setting(config, lora_rank=8 if lora else None, checkpointing=checkpointing)
-    load = Load(1, 740, 240, 6, 0)
+    load = Load(1, 740, 240, 0)
     found = estimate(setting, load, ONE, learning=learning)
     assert found.gradients == gradients or not learning
     # The step's gradients are whole only at its end, when no other layer is at work: never all of both at once.
     measured = live.peak - (gradients if lora else gradients / 2)
-    assert 0.9 < (found.activations + found.buffers + found.logits) / measured < 1.25
+    assert 0.9 < (found.activations + found.buffers) / measured < 1.25
 
 
 @pytest.mark.parametrize(("hidden", "mlp"), [(160, 428), (320, 428), (160, 1712)])
@@ -258,7 +258,7 @@ def test_a_real_tower_takes_what_is_estimated(hidden, mlp, trains):
             out.float().sum().backward()
     gradients = sum(p.grad.nbytes for p in tower.parameters() if p.grad is not None)
     setting = Setting(config, lora_rank=None if trains else 8, train_vision=trains, checkpointing=False)
-    found = estimate(setting, Load(1, 1, 0, 0, 1024), ONE)
+    found = estimate(setting, Load(1, 1, 0, 1024), ONE)
     cast = pixels.numel() * 2  # the pixels as they come were there before
     estimated = found.vision + found.activations - pixels.nbytes - (0 if trains else cast)
     assert 0.8 < estimated / (live.peak - gradients) < 1.3

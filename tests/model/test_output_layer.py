@@ -52,7 +52,7 @@ def network(base, kind, words, dtype=torch.float32, tied=False, quantised=False)
     torch.manual_seed(0)
     head = NLIHead() if kind == "score" else NextToken(words)
     config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype)
-    options = {"quantization_config": config} if quantised else {}
+    options: dict[str, Any] = {"quantization_config": config} if quantised else {}
     model = load_backbone(base, dtype=dtype, head=head, words=words, **options)
     if tied:
         model.config.tie_word_embeddings = model.config.get_text_config().tie_word_embeddings = True
