@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         role_accuracy,
     )
     from .judging import JudgePairs, Judgment, Judgments, Score, bounded, by_labels, by_verifier
+    from .meta_evaluation import Agreement, CurvePoint, JudgedClaim, accuracy_curve, agreement
     from .murgat import (
         Attribution,
         CitedFact,
@@ -65,10 +66,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HUMAN_ABSTENTION",
+    "Agreement",
     "Attribution",
     "CitedFact",
     "Confidence",
     "Correlations",
+    "CurvePoint",
     "Decomposition",
     "ErrorCounts",
     "FactVerdict",
@@ -77,6 +80,7 @@ __all__ = [
     "GroundingScores",
     "JudgeAgreement",
     "JudgePairs",
+    "JudgedClaim",
     "Judgment",
     "Judgments",
     "LevelMeans",
@@ -87,6 +91,8 @@ __all__ = [
     "RoleAccuracy",
     "Score",
     "abstention_calibration_error",
+    "accuracy_curve",
+    "agreement",
     "attribution",
     "attribution_of",
     "bounded",

@@ -1,0 +1,172 @@
+"""How well a score computed with a verifier agrees with the score computed from people's labels.
+
+People and a verifier judge the same claims of several systems on several topics. Each gives every system a score on
+every topic: the share of its claims that are supported (MiRAGE's InfoP, MuRGAt's and DualFact's precision over claims).
+Agreement is Kendall's tau-b between the two orders of systems, the mean over topics, as in MiRAGE's table 9; a topic
+whose tau is not defined, because one side ties all systems, counts as 0 there and is counted here.
+
+`accuracy_curve` answers how accurate a verifier must be: people's labels are flipped at random and the score is computed
+from what is left.
+
+Shape suffixes: _N claims, _T topics, _S systems, _D draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from ...core import RowError
+from ..metrics import Floats, balanced_accuracy, confusion
+from ..uncertainty import Interval, interval_of
+
+N_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """A claim of a system about a topic; `human` is people's label."""
+
+    id: str
+    topic: str
+    system: str
+    human: bool
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement of one verifier's score with people's.
+
+    Attributes:
+        tau: mean over topics of Kendall's tau-b; NaN where a failed verdict can change it.
+        low, high: with all failed verdicts as no and as yes, the smaller and the larger.
+        interval: 95 % over resampled topics; of failed verdicts as no.
+        n_undefined: topics without a tau, counted as 0.
+        pooled_tau: tau of the systems' mean scores over all topics.
+        balanced_accuracy: of the verdicts, against people's labels; failed ones are left out of it, and counted.
+        n_claims, n_failed, n_topics, n_systems: what it rests on.
+    """
+
+    tau: float
+    low: float
+    high: float
+    interval: Interval
+    n_undefined: int
+    pooled_tau: float
+    balanced_accuracy: float
+    n_claims: int
+    n_failed: int
+    n_topics: int
+    n_systems: int
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Agreement of a verifier that errs at random, equally often on supported claims and on others.
+
+    `low` and `high` hold 95 % of the draws of its errors.
+    """
+
+    accuracy: float
+    tau: float
+    low: float
+    high: float
+
+
+def agreement(
+    claims: Sequence[JudgedClaim], verdicts: Sequence[bool | None], *, n_draws: int = N_DRAWS, seed: int = 0
+) -> Agreement:
+    """Compare the score by verdicts, None where one failed, with the score by people's labels.
+
+    Raises:
+        RowError: no claims, other numbers of the two, or fewer than two systems.
+    """
+    table = _Table.of(claims)
+    if len(verdicts) != len(claims):
+        raise RowError(f"agreement: one verdict per claim, got {len(verdicts)} for {len(claims)}; align the two")
+    failed_N = np.array([v is None for v in verdicts], dtype=bool)
+    as_no_N = np.array([bool(v) for v in verdicts], dtype=bool)
+    as_no_T, n_undefined = table.taus(as_no_N)
+    as_yes_T = table.taus(as_no_N | failed_N)[0]
+    low, high = sorted((float(as_no_T.mean()), float(as_yes_T.mean())))
+    taken = np.random.default_rng(seed).integers(len(as_no_T), size=(n_draws, len(as_no_T)))
+    interval = interval_of(as_no_T[taken].mean(1), float(as_no_T.mean()), n_groups=len(as_no_T))
+    read = ~failed_N
+    return Agreement(
+        tau=low if low == high else math.nan,
+        low=low,
+        high=high,
+        interval=interval,
+        n_undefined=n_undefined,
+        pooled_tau=table.pooled_tau(as_no_N),
+        balanced_accuracy=balanced_accuracy(confusion(as_no_N[read], table.human_N[read])),
+        n_claims=len(claims),
+        n_failed=int(failed_N.sum()),
+        n_topics=len(as_no_T),
+        n_systems=table.n_systems,
+    )
+
+
+def accuracy_curve(
+    claims: Sequence[JudgedClaim], accuracies: Sequence[float], *, n_draws: int = 200, seed: int = 0
+) -> list[CurvePoint]:
+    """Agreement of verifiers of given accuracies, each label flipped with chance 1 - accuracy, over `n_draws` of them."""
+    table, rng, points = _Table.of(claims), np.random.default_rng(seed), []
+    for accuracy in accuracies:
+        if not 0 <= accuracy <= 1:
+            raise RowError(f"accuracy: must be within [0, 1], got {accuracy}; give a share")
+        drawn_D = [
+            float(table.taus(table.human_N ^ (rng.random(len(claims)) >= accuracy))[0].mean()) for _ in range(n_draws)
+        ]
+        points.append(CurvePoint(accuracy, float(np.mean(drawn_D)), *map(float, np.quantile(drawn_D, [0.025, 0.975]))))
+    return points
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Claims by their topic and system, as numbers."""
+
+    human_N: NDArray[np.bool_]
+    cell_N: NDArray[np.int64]  # topic x systems + system
+    n_topics: int
+    n_systems: int
+
+    @classmethod
+    def of(cls, claims: Sequence[JudgedClaim]) -> _Table:
+        topics, topic_N = np.unique([c.topic for c in claims], return_inverse=True)
+        systems, system_N = np.unique([c.system for c in claims], return_inverse=True)
+        if len(systems) < 2:
+            raise RowError(f"agreement: needs two systems or more to rank, got {len(systems)}; give more systems")
+        human_N = np.array([c.human for c in claims], dtype=bool)
+        return cls(human_N, topic_N * len(systems) + system_N, len(topics), len(systems))
+
+    def scores(self, supported_N: NDArray[np.bool_]) -> Floats:
+        """(T, S) shares of supported claims; NaN where a system has none on a topic."""
+        n = self.n_topics * self.n_systems
+        counts = np.bincount(self.cell_N, minlength=n)
+        with np.errstate(invalid="ignore"):
+            shares = np.bincount(self.cell_N, supported_N.astype(float), n) / counts
+        return shares.reshape(self.n_topics, self.n_systems)
+
+    def taus(self, supported_N: NDArray[np.bool_]) -> tuple[Floats, int]:
+        """(T,) taus between scores by these verdicts and by people, undefined ones as 0, and how many were undefined."""
+        taus_T = np.array(
+            [_tau(*both) for both in zip(self.scores(supported_N), self.scores(self.human_N), strict=True)]
+        )
+        return np.nan_to_num(taus_T, nan=0.0), int(np.isnan(taus_T).sum())
+
+    def pooled_tau(self, supported_N: NDArray[np.bool_]) -> float:
+        """Tau of the systems' means over topics."""
+        return _tau(*(np.nanmean(self.scores(each), 0) for each in (supported_N, self.human_N)))
+
+
+def _tau(one_S: Floats, other_S: Floats) -> float:
+    both = ~np.isnan(one_S) & ~np.isnan(other_S)
+    if both.sum() < 2:
+        return math.nan
+    return float(stats.kendalltau(one_S[both], other_S[both]).statistic)
