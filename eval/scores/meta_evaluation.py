@@ -5,8 +5,8 @@ every topic: the share of its claims that are supported (MiRAGE's InfoP, MuRGAt'
 Agreement is Kendall's tau-b between the two orders of systems, the mean over topics, as in MiRAGE's table 9; a topic
 whose tau is not defined, because one side ties all systems, counts as 0 there and is counted here.
 
-`accuracy_curve` answers how accurate a verifier must be: people's labels are flipped at random and the score is computed
-from what is left.
+`accuracy_curve` answers how accurate a verifier must be: people's labels are flipped at random, and the score is
+computed from what is left.
 
 Shape suffixes: _N claims, _T topics, _S systems, _D draws.
 """
@@ -115,7 +115,7 @@ def agreement(
 def accuracy_curve(
     claims: Sequence[JudgedClaim], accuracies: Sequence[float], *, n_draws: int = 200, seed: int = 0
 ) -> list[CurvePoint]:
-    """Agreement of verifiers of given accuracies, each label flipped with chance 1 - accuracy, over `n_draws` of them."""
+    """Agreement of verifiers of given accuracies: each label is flipped with chance 1 - accuracy, `n_draws` times."""
     table, rng, points = _Table.of(claims), np.random.default_rng(seed), []
     for accuracy in accuracies:
         if not 0 <= accuracy <= 1:
@@ -154,7 +154,7 @@ class _Table:
         return shares.reshape(self.n_topics, self.n_systems)
 
     def taus(self, supported_N: NDArray[np.bool_]) -> tuple[Floats, int]:
-        """(T,) taus between scores by these verdicts and by people, undefined ones as 0, and how many were undefined."""
+        """(T,) taus between scores by these verdicts and by people, undefined ones as 0; how many were."""
         taus_T = np.array(
             [_tau(*both) for both in zip(self.scores(supported_N), self.scores(self.human_N), strict=True)]
         )

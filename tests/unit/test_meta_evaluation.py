@@ -1,4 +1,4 @@
-"""Scores by a verifier against scores by people: Kendall's tau over topics, failures bounded, accuracy that is enough."""
+"""Scores by a verifier against scores by people: tau over topics, failures bounded, how much accuracy is enough."""
 
 import math
 
