@@ -23,6 +23,7 @@ COMMANDS = {
     "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
     "teach": ("proofreel.eval.teach", "calibrate and join teachers, to mine with and distil from"),
     "cascade": ("proofreel.eval.cascade", "fit and report a cascade: a cheap verifier first, a large one where unsure"),
+    "omd": ("proofreel.eval.omd", "OMD-Bench: answers when video, audio and text disagree"),
     "report": ("proofreel.eval.report", "metrics and a report page"),
     "export": ("proofreel.eval.export", "publish a verifier directory"),
     "selftest": ("proofreel.selftest", "recompute the selftest margins of a verifier directory"),

@@ -26,7 +26,7 @@ from .decisions import (
     specificity,
     youden,
 )
-from .draws import WeightedMetric, auc_draws, weighted_draws
+from .draws import WeightedMetric, auc_draws, aurc_draws, ece_draws, weighted_draws
 from .ranking import average_precision, cumulative_counts, roc_auc
 from .selective import accuracy_at_coverage, augrc, aurc, confidence_of, coverage_at_risk, e_aurc, risk_coverage
 
@@ -49,6 +49,7 @@ __all__ = [
     "auc_draws",
     "augrc",
     "aurc",
+    "aurc_draws",
     "average_precision",
     "balanced_accuracy",
     "bin_index",
@@ -63,6 +64,7 @@ __all__ = [
     "definitions",
     "divide",
     "e_aurc",
+    "ece_draws",
     "ece_event",
     "ece_top_label",
     "f1",

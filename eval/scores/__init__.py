@@ -28,6 +28,18 @@ if TYPE_CHECKING:
         object_grounding_per_video,
         role_accuracy,
     )
+    from .files import read_rows, write_result, write_rows
+    from .intervals import (
+        Bounds,
+        Measured,
+        Statistic,
+        difference_over,
+        plain,
+        ratio_of_sums,
+        resampled,
+        score_over,
+        shown,
+    )
     from .judging import JudgePairs, Judgment, Judgments, Score, bounded, by_labels, by_verifier
     from .meta_evaluation import Agreement, CurvePoint, JudgedClaim, accuracy_curve, agreement
     from .murgat import (
@@ -46,6 +58,9 @@ if TYPE_CHECKING:
         decomposition_of_many,
         judge_agreement,
     )
+    from .omd_answers import ABSTAINS, ConditionAnswer, answers_by_judge, read_answers
+    from .omd_page import ModelResult, OMDResult, omd_markdown, omd_result
+    from .omd_tables import OMDComparison, OMDTables, PairOfModels, compare_models, model_tables
     from .omdbench import (
         HUMAN_ABSTENTION,
         Confidence,
@@ -63,12 +78,16 @@ if TYPE_CHECKING:
         shapley_shares,
         token_probability,
     )
+    from .options import add_language_option, add_verifier_options, open_language_model, open_verifier
 
 __all__ = [
+    "ABSTAINS",
     "HUMAN_ABSTENTION",
     "Agreement",
     "Attribution",
+    "Bounds",
     "CitedFact",
+    "ConditionAnswer",
     "Confidence",
     "Correlations",
     "CurvePoint",
@@ -85,14 +104,24 @@ __all__ = [
     "Judgments",
     "LevelMeans",
     "LocalizationScores",
+    "Measured",
+    "ModelResult",
+    "OMDComparison",
+    "OMDResult",
+    "OMDTables",
     "ObjectGrounding",
+    "PairOfModels",
     "PredictedFact",
     "Propagation",
     "RoleAccuracy",
     "Score",
+    "Statistic",
     "abstention_calibration_error",
     "accuracy_curve",
+    "add_language_option",
+    "add_verifier_options",
     "agreement",
+    "answers_by_judge",
     "attribution",
     "attribution_of",
     "bounded",
@@ -102,10 +131,12 @@ __all__ = [
     "citation_propagation",
     "cited_fact",
     "clue_recovery_rate",
+    "compare_models",
     "condition_rates",
     "correlations",
     "decomposition_f1",
     "decomposition_of_many",
+    "difference_over",
     "error_counts",
     "error_counts_by_role",
     "grounding_scores",
@@ -114,17 +145,31 @@ __all__ = [
     "level_rates_over_conditions",
     "localization_scores",
     "mean_confidence",
+    "model_tables",
     "normalised_reliance",
     "object_grounding",
     "object_grounding_per_video",
+    "omd_markdown",
+    "omd_result",
+    "open_language_model",
+    "open_verifier",
+    "plain",
+    "ratio_of_sums",
+    "read_answers",
+    "read_rows",
+    "resampled",
     "restricted_softmax",
     "role_accuracy",
+    "score_over",
     "shapley",
     "shapley_reliance",
     "shapley_shares",
+    "shown",
     "tiou_code",
     "tiou_paper",
     "token_probability",
+    "write_result",
+    "write_rows",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

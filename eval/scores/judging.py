@@ -139,7 +139,8 @@ class Score:
     def to_dict(self) -> dict[str, Any]:
         """As JSON values: NaN is None."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "interval"}
-        interval = None if self.interval is None else [self.interval.low, self.interval.high]
+        ends = None if self.interval is None else [self.interval.low, self.interval.high]
+        interval = None if ends is None or any(map(math.isnan, ends)) else ends
         plain = {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in values.items()}
         return plain | {"interval_95": interval}
 

@@ -26,7 +26,19 @@ def test_import_and_help_load_no_torch():
 
 
 def test_every_command_explains_itself_without_torch():
-    commands = ["build", "predict", "calibrate", "cascade", "report", "export", "selftest", "ask", "score", "serve"]
+    commands = [
+        "build",
+        "predict",
+        "calibrate",
+        "cascade",
+        "report",
+        "export",
+        "selftest",
+        "ask",
+        "score",
+        "serve",
+        "omd",
+    ]
     assert set(commands) <= set(COMMANDS)
     code = (
         "import sys, proofreel.cli\n"

@@ -1,0 +1,93 @@
+"""OMD-Bench: what a model does when video, audio and text disagree, in all eight conditions of replaced channels.
+
+    proofreel omd --answers gemini.jsonl qwen.jsonl --out OMD
+    proofreel omd --verifier VERIFIER --anchors anchors.jsonl --media videos/ --out OMD
+
+Answers are JSON lines, one for each question and condition: question, anchor, condition (C000 to C111), target, answer;
+docs/scores.md has all keys. A verifier answers with the option it supports most, and abstains where it supports none;
+its answers are written to OUT/answers-NAME.jsonl, and predictions are kept, so that a stopped run goes on. Prints the
+paper's tables with intervals over seed questions, and writes OUT/result.json with every answer.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read or ask for answers, measure them and print; the exit status is 1 if the input is at fault."""
+    args = _parser().parse_args(argv)
+
+    from proofreel.core import ProofreelError
+    from proofreel.eval.scores import omd_markdown, omd_result, write_result
+
+    try:
+        result = omd_result(_answers(args), args.unit, args.draws)
+        print(omd_markdown(result))
+        print(f"\nwrote {write_result(args.out, result)}")
+    except ProofreelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from proofreel.eval.scores import add_verifier_options
+
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="proofreel omd", description=__doc__, formatter_class=form)
+    parser.add_argument("--answers", type=Path, nargs="+", default=[], help="files of answers, one for each model")
+    parser.add_argument("--names", nargs="+", help="of the models, the verifier last (default: from the files)")
+    parser.add_argument("--anchors", type=Path, help="anchors for the verifier, in the format `omdbench`")
+    parser.add_argument("--transcripts", default="", help="folder or JSON of transcripts of anchors' audio files")
+    parser.add_argument("--seed", type=int, default=0, help="draws what replaces a channel (default: 0)")
+    parser.add_argument("--unit", choices=["question", "anchor"], default="question", help="what is resampled whole")
+    parser.add_argument("--draws", type=int, default=10_000, help="resamples (default: 10000)")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write to")
+    add_verifier_options(parser)
+    return parser
+
+
+def _answers(args: argparse.Namespace) -> dict[str, Any]:
+    """Answers by name of the model."""
+    from proofreel.core import ConfigError
+    from proofreel.eval.scores import read_answers
+
+    if bool(args.verifier) != bool(args.anchors) or not (args.answers or args.verifier):
+        raise ConfigError("omd: answers, or a verifier with anchors, are needed; pass --answers, or both of the others")
+    names = args.names or [path.stem for path in args.answers] + (["verifier"] if args.verifier else [])
+    if len(set(names)) != len(args.answers) + bool(args.verifier):
+        raise ConfigError(f"--names: one different name for each model, got {names}; pass as many as models")
+    answers: dict[str, Any] = {name: read_answers(path) for name, path in zip(names, args.answers, strict=False)}
+    if args.verifier:
+        answers[names[-1]] = _ask(args, names[-1])
+    return answers
+
+
+def _ask(args: argparse.Namespace, name: str) -> Any:
+    """The verifier's answers, also written to a file that `--answers` reads."""
+    from proofreel.core import RowError
+    from proofreel.data_prep.importers import IMPORTERS, Row
+    from proofreel.eval.scores import answers_by_judge, by_verifier, open_verifier, write_rows
+
+    if not args.anchors.is_file():
+        raise RowError(f"{args.anchors}: no such file, got nothing to read; check the path given with --anchors")
+    importer = IMPORTERS["omdbench"]
+    options = importer.parse_options({"seed": args.seed, "transcripts": args.transcripts}, "--transcripts")
+    pairs = []
+    for item in importer.read(args.anchors, options):
+        if not isinstance(item, Row):
+            raise RowError(str(item))
+        pairs.append(item.pair)
+    verifier = open_verifier(args)
+    threshold = 0.5 if verifier.decision is None else verifier.decision.point(args.operating_point).threshold
+    judge = by_verifier(verifier, args.out / f"predictions-{name}.parquet", args.operating_point)
+    answers = answers_by_judge(judge, pairs, threshold)
+    print(f"wrote {write_rows(answers, args.out / f'answers-{name}.jsonl')}")
+    return answers
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
