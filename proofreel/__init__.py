@@ -3,6 +3,7 @@
 Public names load on first use, so that `import proofreel` and `proofreel --help` are instant and import no torch.
 """
 
+import logging as _logging
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,15 @@ if TYPE_CHECKING:
     )
 
 __version__ = _version("proofreel")
+
+
+def _is_not_about_cpu_kernel(record: _logging.LogRecord) -> bool:
+    # bitsandbytes looks for an optional CPU kernel when it is imported, even where nothing is quantised. It is imported
+    # by peft, trl and transformers, so only this file is sure to run before.
+    return not str(record.msg).startswith("Failed to load CPU gemm_4bit_forward")
+
+
+_logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_is_not_about_cpu_kernel)
 
 __all__ = [
     "Attributed",

@@ -20,6 +20,7 @@ from accelerate.utils import DistributedType
 from torch.utils.data import get_worker_info
 from transformers import TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
+from trl import ModelConfig
 
 from ..core import ConfigError, Evidence, Image, MediaError, Pair, Passage, ProofreelError, VideoSegment
 from ..data_prep.media import Frames, FrameSampling, GuardedReader
@@ -172,13 +173,27 @@ class FirstGradients:
 _PIXELS = ("pixel_values", "pixel_values_videos")
 
 
-def check_engine(training: TrainingArguments, vision_cache: str | None = None) -> None:
-    """Refuse what accelerate would do silently on a CPU: leave the engine out, or let every process train alone.
+_QUANTISED = ("load_in_4bit", "load_in_8bit")
+
+
+def check_engine(
+    training: TrainingArguments, vision_cache: str | None = None, model_config: ModelConfig | None = None
+) -> None:
+    """Refuse an engine that cannot train this run, before any weight is loaded.
+
+    On a CPU accelerate would silently leave the engine out, or let every process train alone.
 
     Raises:
-        ConfigError: the processes or the engine of the launch configuration are not those of this run; or a vision
-            cache, which needs the whole tower, where no rank has it.
+        ConfigError: the processes or the engine of the launch configuration are not those of this run; quantised
+            weights where they would be sharded; or a vision cache, which needs the whole tower, where no rank has it.
     """
+    quantised = [name for name in _QUANTISED if getattr(model_config, name, False)]
+    if quantised and shards_weights():
+        raise ConfigError(
+            f"{quantised[0]}: quantised weights cannot be sharded over ranks, got true with "
+            f"{'ZeRO-3' if is_deepspeed_zero3_enabled() else 'FSDP'}; launch with ZeRO-2 or DDP, or set "
+            f"{quantised[0]}: false"
+        )
     if vision_cache is not None and shards_weights():
         raise ConfigError(
             f"vision_cache: the tower's weights are sharded over ranks (ZeRO-3, FSDP), got {vision_cache}; "

@@ -114,7 +114,7 @@ def run(
         ConfigError: an output directory in use, or settings that cannot work.
         RowError: rows that cannot be trained on, all of them listed, before any weight is loaded.
     """
-    check_engine(training, arguments.vision_cache or None)
+    check_engine(training, arguments.vision_cache or None, model_config)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     pairs, teacher = _rows(arguments, training, distill)
     config = read_config(base)

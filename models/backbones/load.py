@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,10 +25,8 @@ from .hub import download
 from .safety import check_safetensors, check_settings
 from .score_head import score_start
 
-# Said on every load, about other libraries' business: peft asks transformers by a deprecated name, and bitsandbytes
-# looks for an optional CPU kernel even where nothing is quantised.
+# Said on every load, about other libraries' business: peft asks transformers by a deprecated name.
 warnings.filterwarnings("ignore", message=r".*is_gradient_checkpointing.*deprecated", category=FutureWarning)
-logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 _WANTED_FILES = ["*.safetensors", "*.json", "*.txt", "*.jinja"]
 
@@ -166,8 +163,8 @@ def load_backbone(
     if quantization_config is not None:
         quantization_config.llm_int8_skip_modules = list(backbone.unquantised)
     _check_files(Path(path))
-    extra, may_lack = _head_options(path, config, backbone, head, words)
-    if may_lack and not head_may_be_new:
+    head_options = _head_options(path, config, backbone, head, words)
+    if head_options and not head_may_be_new:
         raise DirectoryError(
             f"{path}: its head is missing and would be random, got {config.architectures} without a score layer; "
             "export the verifier again"
@@ -182,7 +179,7 @@ def load_backbone(
             device_map=device_map,
             use_safetensors=True,
             output_loading_info=True,
-            **extra,
+            **head_options,
         )
     except (RuntimeError, SafetensorError) as error:
         if isinstance(error, torch.OutOfMemoryError):
@@ -192,7 +189,6 @@ def load_backbone(
             f"{path}: its weights cannot be loaded, got {reason}; fetch the checkpoint again"
         ) from error
     model, info = loaded
-    info["missing_keys"] = set(info["missing_keys"]) - may_lack
     wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
     if wrong:
         raise DirectoryError(f"{path}: weights do not fit {backbone.name}, got {wrong}; use an unmodified checkpoint")
@@ -217,10 +213,10 @@ def _check_files(path: Path) -> None:
 
 def _head_options(
     path: str | Path, config: Any, backbone: Backbone, head: Head | None, words: LabelWords | None
-) -> tuple[dict[str, Any], set[str]]:
-    """What a head adds to the arguments of loading, and weights that may be absent; its labels go to `config`."""
+) -> dict[str, Any]:
+    """What a head that the checkpoint lacks adds to the arguments of loading; a head's labels go to `config`."""
     if head is None:
-        return {}, set()
+        return {}
     stored = config.architectures == [backbone.network(scored=True).__name__]
     names = tuple(config.id2label[i] for i in sorted(config.id2label))
     if stored and names != head.labels:
@@ -228,8 +224,8 @@ def _head_options(
     config.id2label = dict(enumerate(head.labels))
     config.label2id = {label: i for i, label in enumerate(head.labels)}
     if stored:
-        return {}, set()
-    return {"start_CH": None if words is None else score_start(path, head, words)}, {"score.weight"}
+        return {}
+    return {"start_CH": None if words is None else score_start(path, head, words), "head_is_new": True}
 
 
 def keep_weights_unpacked(model: torch.nn.Module) -> None:

@@ -39,9 +39,15 @@ class ScoreHead:
     _tied_weights_keys = {}  # noqa: RUF012 (as transformers declares it)
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012
 
-    def __init__(self, config: Any, start_CH: torch.Tensor | None = None) -> None:
-        """`start_CH` are the head's weights where the checkpoint has none; without it they are random."""
+    def __init__(self, config: Any, start_CH: torch.Tensor | None = None, *, head_is_new: bool = False) -> None:
+        """`start_CH` are the weights of a head that is new; without it they are random.
+
+        A head is new where the checkpoint is known to lack it. transformers then reports no missing weight that should
+        be trained: `start_CH` or an adapter gives it.
+        """
         PreTrainedModel.__init__(self, config)  # type: ignore[arg-type]  (all but the output layer)
+        if head_is_new:  # of this network alone: in any other a head without weights is a fault
+            self._keys_to_ignore_on_load_missing = {r"^score\.weight$"}
         self.model = self.body_class(config)
         self.score, self._start_CH = _new_head(config), start_CH
         self.post_init()  # type: ignore[attr-defined]

@@ -19,6 +19,8 @@ from conftest import ROOT, sft_arguments
 from PIL import Image as Picture
 from safetensors.torch import load_file
 from training_runs import free_port
+from transformers.integrations import HfDeepSpeedConfig
+from trl import ModelConfig
 
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Image, Passage
@@ -324,6 +326,32 @@ def test_an_engine_that_is_not_the_launched_one_is_refused(engine, kind, world_s
     training: Any = SimpleNamespace(distributed_state=state, world_size=world_size, use_cpu=True)
     with pytest.raises(ConfigError, match=key):
         check_engine(training, vision_cache)
+
+
+@pytest.mark.parametrize("option", ["load_in_4bit", "load_in_8bit"])
+@pytest.mark.parametrize("engine", ["ZeRO-3", "FSDP"])
+def test_quantised_weights_are_refused_where_they_would_be_sharded(engine, option, monkeypatch):
+    state = SimpleNamespace(distributed_type=DistributedType.NO)
+    training: Any = SimpleNamespace(distributed_state=state, world_size=1, use_cpu=False)
+    model = ModelConfig()
+    setattr(model, option, True)
+    check_engine(training, None, model)  # nothing is sharded
+    if engine == "FSDP":
+        monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    else:
+        sharded = HfDeepSpeedConfig({"zero_optimization": {"stage": 3}})  # in force as long as it lives
+        assert sharded.is_zero3()
+    with pytest.raises(ConfigError, match=rf"{option}: .* got true with {engine}; launch with ZeRO-2 or DDP"):
+        check_engine(training, None, model)
+
+
+@pytest.mark.parametrize("option", ["load_in_4bit", "load_in_8bit"])
+def test_quantised_weights_that_would_be_sharded_stop_a_run_before_its_base_is_read(option, tmp_path, monkeypatch):
+    words = sft_arguments(tmp_path / "no-base", tmp_path / "no-rows", tmp_path / "run")
+    arguments = parse([*words, f"--{option}", "true"])
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ConfigError, match=f"{option}: quantised weights cannot be sharded"):
+        run(*arguments)
 
 
 def launcher_environment(path, monkeypatch):

@@ -25,6 +25,14 @@ def test_import_and_help_load_no_torch():
     assert "calibrate" in output_of(code)
 
 
+def test_training_starts_without_notices_about_other_libraries():
+    """trl imports bitsandbytes, before any module that loads a network is read."""
+    code = "import sys, proofreel.train.recipe; sys.exit('bitsandbytes' not in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "gemm_4bit" not in done.stderr
+
+
 def test_every_command_explains_itself_without_torch():
     commands = [
         "build",

@@ -1,6 +1,7 @@
 """The two readouts: what a margin is, where a head starts from, and that what was trained is what is loaded."""
 
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peft import LoraConfig, PeftModel
 from reference_forward import classes_of, plain_logits, plain_margins
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import BitsAndBytesConfig
 
 from proofreel.core.errors import DirectoryError, ModelInputError
@@ -138,14 +139,43 @@ def test_a_checkpoint_with_another_head_is_refused(tiny_base, tmp_path, head):
 
 
 def test_a_head_lost_from_its_checkpoint_is_not_made_up(tiny_base, tmp_path, words):
-    from safetensors.torch import save_file
-
     load(tiny_base, head=NLIHead()).save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
     weights.pop("score.weight")
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(DirectoryError, match=r"score\.weight"):
         load(tmp_path, head=NLIHead(), words=words)
+
+
+@pytest.fixture
+def reports(caplog, monkeypatch):
+    """What transformers says of a load."""
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    return caplog
+
+
+@pytest.mark.parametrize("start", ["verdict words", "adapter"])
+def test_a_head_that_is_given_is_not_reported_as_newly_initialised(tiny_base, words, tmp_path, reports, start):
+    if start == "verdict words":
+        load(tiny_base, head=NLIHead(), words=words)
+    else:
+        attach_lora(load(tiny_base, head=NLIHead()), LoraConfig(r=2)).save_pretrained(tmp_path)
+        PeftModel.from_pretrained(load(tiny_base, head=NLIHead()), str(tmp_path))
+    assert [record for record in reports.records if record.name.startswith("transformers")] == []
+
+
+def test_of_weights_that_are_missing_beside_a_new_head_all_are_reported_but_the_head(tiny_base, tmp_path, reports):
+    load(tiny_base).save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    lost = next(name for name in sorted(weights) if name.endswith("q_proj.weight"))
+    weights.pop(lost)
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DirectoryError, match=r"missing_keys.*q_proj") as found:
+        load(tmp_path, head=NLIHead())
+    report = next(r.getMessage() for r in reports.records if "MISSING" in r.getMessage())
+    for text in (report, str(found.value)):
+        assert "q_proj" in text
+        assert "score" not in text
 
 
 @pytest.mark.parametrize("task_type", [None, "CAUSAL_LM"])

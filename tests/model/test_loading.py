@@ -377,6 +377,18 @@ def test_a_full_models_head_that_lost_its_weights_is_refused(tiny_base, small_sa
         load(directory)
 
 
+def test_an_adapter_that_lost_its_head_is_refused(tiny_base, small_sampling, tmp_path):
+    directory = random_draft(tiny_base, tmp_path / "draft", small_sampling, NLIHead())
+    path = directory / "adapter" / "adapter_model.safetensors"
+    tensors = load_file(path)
+    kept = {name: weight for name, weight in tensors.items() if "score" not in name}
+    assert len(kept) == len(tensors) - 1
+    save_file(kept, path, {"format": "pt"})
+    write_manifest(directory)
+    with pytest.raises(DirectoryError, match=r"missing.*score"):
+        load(directory)
+
+
 def snapshot_of(base, root, commit):
     return shutil.copytree(base, root / "models--a--base" / "snapshots" / commit)
 
