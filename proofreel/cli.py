@@ -24,6 +24,7 @@ COMMANDS = {
     "teach": ("proofreel.eval.teach", "calibrate and join teachers, to mine with and distil from"),
     "cascade": ("proofreel.eval.cascade", "fit and report a cascade: a cheap verifier first, a large one where unsure"),
     "omd": ("proofreel.eval.omd", "OMD-Bench: answers when video, audio and text disagree"),
+    "agreement": ("proofreel.eval.agreement", "does a score with a verifier rank systems as people's labels do?"),
     "report": ("proofreel.eval.report", "metrics and a report page"),
     "export": ("proofreel.eval.export", "publish a verifier directory"),
     "selftest": ("proofreel.selftest", "recompute the selftest margins of a verifier directory"),

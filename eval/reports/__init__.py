@@ -7,12 +7,13 @@ from ...core import on_first_use
 if TYPE_CHECKING:
     from .compare import read_contender
     from .numbers import measure
-    from .page import console, make_report, measure_files, parse_control, write_report
+    from .page import console, jsonable, make_report, measure_files, parse_control, write_report
     from .table_rows import apply_decision
 
 __all__ = [
     "apply_decision",
     "console",
+    "jsonable",
     "make_report",
     "measure",
     "measure_files",

@@ -41,7 +41,16 @@ if TYPE_CHECKING:
         shown,
     )
     from .judging import JudgePairs, Judgment, Judgments, Score, bounded, by_labels, by_verifier
-    from .meta_evaluation import Agreement, CurvePoint, JudgedClaim, accuracy_curve, agreement
+    from .meta_evaluation import (
+        Agreement,
+        CurvePoint,
+        JudgedClaim,
+        accuracy_curve,
+        agreement,
+        agreement_markdown,
+        draw_agreement,
+        read_judged_claims,
+    )
     from .murgat import (
         Attribution,
         CitedFact,
@@ -121,6 +130,7 @@ __all__ = [
     "add_language_option",
     "add_verifier_options",
     "agreement",
+    "agreement_markdown",
     "answers_by_judge",
     "attribution",
     "attribution_of",
@@ -137,6 +147,7 @@ __all__ = [
     "decomposition_f1",
     "decomposition_of_many",
     "difference_over",
+    "draw_agreement",
     "error_counts",
     "error_counts_by_role",
     "grounding_scores",
@@ -156,6 +167,7 @@ __all__ = [
     "plain",
     "ratio_of_sums",
     "read_answers",
+    "read_judged_claims",
     "read_rows",
     "resampled",
     "restricted_softmax",

@@ -14,23 +14,29 @@ Shape suffixes: _N claims, _T topics, _S systems, _D draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from ...core import RowError
+from ...data_prep.importers import Record, Rejected, missing_columns, tables
 from ..metrics import Floats, balanced_accuracy, confusion
 from ..uncertainty import Interval, interval_of
 
 N_DRAWS = 2000
+COLUMNS = ("id", "topic", "system", "human")
+_LABELS = {"true": True, "1": True, "yes": True, "supported": True}
+_LABELS |= {"false": False, "0": False, "no": False, "not_supported": False, "refuted": False}
 
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim of a system about a topic; `human` is people's label."""
+    """A claim that a system makes about a topic; `human` is people's label. Several systems may make one claim."""
 
     id: str
     topic: str
@@ -76,6 +82,47 @@ class CurvePoint:
     tau: float
     low: float
     high: float
+
+
+def read_judged_claims(path: str | Path) -> list[JudgedClaim]:
+    """Claims from a table with the columns `id`, `topic`, `system` and `human`.
+
+    Raises:
+        RowError: no table, columns missing, a label that is none, or a claim of a system twice; all bad rows, by
+            file and line.
+    """
+    claims: dict[tuple[str, str], JudgedClaim] = {}
+    problems: list[str] = []
+    for table in tables(Path(path)):
+        if isinstance(table, Rejected):
+            raise RowError(table.reason)
+        missing, known = missing_columns(table, COLUMNS)
+        if missing:
+            raise RowError(f"{table.file}: columns are missing, got {sorted(known)} without {missing}; add them")
+        for record in table.records(set(COLUMNS)):
+            if isinstance(record, Rejected):
+                problems.append(record.reason)
+                continue
+            where, claim = f"{record.file}:{record.line}", _claim(record)
+            if isinstance(claim, str):
+                problems.append(f"{where}: {claim}")
+            elif (claim.system, claim.id) in claims:
+                problems.append(f"{where}: stands twice, got {claim.id!r} of {claim.system!r}; keep one row of it")
+            else:
+                claims[claim.system, claim.id] = claim
+    if problems:
+        raise RowError("\n  ".join([f"{len(problems)} rows cannot be read:", *problems[:20]]))
+    return list(claims.values())
+
+
+def _claim(record: Record) -> JudgedClaim | str:
+    id, topic, system = (str(record.value.get(name) or "") for name in COLUMNS[:3])
+    human = _LABELS.get(str(record.value.get("human")).strip().lower())
+    if not (id and topic and system):
+        return f"id, topic and system must not be empty, got {id!r}, {topic!r}, {system!r}; fill them in"
+    if human is None:
+        return f"human must be true or false, got {record.value.get('human')!r}; correct it"
+    return JudgedClaim(id, topic, system, human)
 
 
 def agreement(
@@ -170,3 +217,47 @@ def _tau(one_S: Floats, other_S: Floats) -> float:
     if both.sum() < 2:
         return math.nan
     return float(stats.kendalltau(one_S[both], other_S[both]).statistic)
+
+
+def agreement_markdown(
+    results: Mapping[str, Agreement], curve: Sequence[CurvePoint], costs: Mapping[str, float], unit: str = "s"
+) -> str:
+    """The table of verifiers, and what accuracy gives what agreement."""
+    some = next(iter(results.values()))
+    lines = [
+        f"{some.n_claims} claims of {some.n_systems} systems on {some.n_topics} topics; tau-b of systems within a "
+        "topic, mean over topics (95 % over topics); a topic without a tau counts as 0.",
+        "",
+        f"| verifier | balanced accuracy | tau | tau over all topics | no tau | failed | {unit} per claim |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, r in results.items():
+        tau = f"{r.tau:.3f}" if r.low == r.high else f"{r.low:.3f} to {r.high:.3f} (failed: no, yes)"
+        tau += f" ({r.interval.low:.3f}–{r.interval.high:.3f})"
+        cost = f"{costs[name]:g}" if name in costs else "–"
+        numbers = [f"{r.balanced_accuracy:.3f}", tau, f"{r.pooled_tau:.3f}", str(r.n_undefined), str(r.n_failed), cost]
+        lines.append(f"| {name} | {' | '.join(numbers)} |")
+    lines += ["", "| a verifier that errs at random and is right this often | tau | 95 % of such verifiers |"]
+    lines += ["| ---: | ---: | --- |"]
+    lines += [f"| {p.accuracy:.2f} | {p.tau:.3f} | {p.low:.3f} to {p.high:.3f} |" for p in curve]
+    return "\n".join(lines) + "\n"
+
+
+def draw_agreement(path: str | Path, results: Mapping[str, Agreement], curve: Sequence[CurvePoint]) -> None:
+    """Agreement over accuracy: the curve of random errors with its band, each verifier a point."""
+    from matplotlib.figure import Figure  # only a figure needs it
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    ax: Any = figure.subplots()
+    x = [p.accuracy for p in curve]
+    ax.fill_between(x, [p.low for p in curve], [p.high for p in curve], color="#0072b2", alpha=0.2, lw=0)
+    ax.plot(x, [p.tau for p in curve], color="#0072b2", label="errs at random (95 % of draws)")
+    for (name, r), marker in zip(results.items(), "os^Dv<>ph*" * len(results), strict=False):
+        error = [[max(0.0, r.low - r.interval.low)], [max(0.0, r.interval.high - r.low)]]
+        at = ax.errorbar([r.balanced_accuracy], [r.low], yerr=error, fmt=marker, capsize=3, label=name)
+        at[0].set_markersize(7)
+    ax.set_xlabel("balanced accuracy against people's labels")
+    ax.set_ylabel("Kendall's tau of systems, mean over topics")
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize="small", frameon=False)
+    figure.savefig(path, dpi=150)

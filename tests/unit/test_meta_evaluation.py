@@ -1,13 +1,16 @@
 """Scores by a verifier against scores by people: tau over topics, failures bounded, how much accuracy is enough."""
 
+import json
 import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from proofreel.cli import main
 from proofreel.core.errors import RowError
-from proofreel.eval.scores import JudgedClaim, accuracy_curve, agreement
+from proofreel.eval.scores import JudgedClaim, accuracy_curve, agreement, read_judged_claims
+from proofreel.eval.scoring import Prediction, write_predictions
 
 
 def claims_of(rates, topics=6, per_cell=20, seed=0):
@@ -91,3 +94,67 @@ def test_more_accuracy_is_more_agreement_and_chance_is_none():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(RowError, match=message):
         call()
+
+
+def written(folder, *, accuracy=0.9, failed=()):
+    """A table of claims and a verifier's predictions of them, as files."""
+    table = folder / "claims.csv"
+    rows = [f"{c.id},{c.topic},{c.system},{'supported' if c.human else 'refuted'}" for c in CLAIMS]
+    table.write_text("\n".join(["id,topic,system,human", *rows]) + "\n")
+    rng, predictions = np.random.default_rng(0), []
+    for i, claim in enumerate(CLAIMS):
+        right = rng.random() < accuracy
+        margin = math.nan if i in failed else 2.0 if claim.human == right else -2.0
+        p = math.nan if i in failed else 1 / (1 + math.exp(-margin))
+        error = "no such file" if i in failed else None
+        predictions.append(Prediction(claim.id, margin, p, None, "test", "", "", "annotated", "text", error))
+    write_predictions(folder / "v.parquet", predictions[::-1], {})
+    return table
+
+
+def test_the_command_writes_what_the_functions_give(tmp_path, capsys):
+    table = written(tmp_path, failed=(3, 5))
+    words = ["--verdicts", f"v={tmp_path / 'v.parquet'}", "--cost", "v=0.25", "--out", str(tmp_path / "out")]
+    assert main(["agreement", "--claims", str(table), *words]) == 0
+    assert "| v | 0." in capsys.readouterr().out
+    numbers = json.loads((tmp_path / "out" / "agreement.json").read_text())
+    assert numbers["verifiers"]["v"]["n_failed"] == 2
+    assert numbers["verifiers"]["v"]["cost_per_claim"] == 0.25
+    assert numbers["verifiers"]["v"]["low"] <= numbers["verifiers"]["v"]["high"]
+    assert numbers["accuracy_curve"][-1]["tau"] == 1
+    assert (tmp_path / "out" / "agreement.png").stat().st_size > 10_000
+    assert read_judged_claims(table) == CLAIMS
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("1-1-1,t1,s1,true", ":482: stands twice"),
+        ("new,t1,s1,perhaps", "'perhaps'"),
+        ("new,,s1,true", "must not be empty"),
+    ],
+)
+def test_bad_rows_of_the_table_are_named(tmp_path, line, message):
+    table = written(tmp_path)
+    table.write_text(table.read_text() + line + "\n")
+    with pytest.raises(RowError, match=message):
+        read_judged_claims(table)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--verdicts", "v"], "name=path"),
+        (["--verdicts", "v={folder}/v.parquet", "--cost", "w=1"], "['w']"),
+        (["--verdicts", "v={folder}/v.parquet", "--cost", "v=cheap"], "'v=cheap'"),
+        (["--verdicts", "v={folder}/less.parquet"], "lacks 1 claims"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_written(tmp_path, capsys, words, message):
+    table = written(tmp_path)
+    rest = [Prediction(c.id, 1.0, 0.7310586, None, "test", "", "", "annotated", "text") for c in CLAIMS[1:]]
+    write_predictions(tmp_path / "less.parquet", rest, {})
+    filled = [word.format(folder=tmp_path) for word in words]
+    assert main(["agreement", "--claims", str(table), *filled, "--out", str(tmp_path / "out")]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
