@@ -109,8 +109,12 @@ def test_gradient_checkpointing_changes_memory_not_results(train):
     assert all(torch.allclose(weights[0][n], weights[1][n], atol=1e-5) for n in weights[0])
 
 
-def test_what_was_trained_is_what_is_loaded(tiny_base, colour_dataset, tmp_path, monkeypatch):
-    """Margins of the network in the trainer's hands equal those of the draft read back from disk, bit for bit."""
+@pytest.mark.parametrize("changes", [{}, {"dtype": "bfloat16", "bf16": True}], ids=["float32", "bfloat16"])
+def test_what_was_trained_is_what_is_loaded(tiny_base, colour_dataset, tmp_path, monkeypatch, changes):
+    """Margins of the network in the trainer's hands equal those of the draft read back from disk, bit for bit.
+
+    In bfloat16 it trains float32 weights under autocast; the draft holds what autocast made of them.
+    """
     from proofreel.train import recipe
 
     kept = {}
@@ -123,8 +127,9 @@ def test_what_was_trained_is_what_is_loaded(tiny_base, colour_dataset, tmp_path,
 
     save = recipe.save_draft
     monkeypatch.setattr(recipe, "save_draft", keep)
-    draft = run(*parse(sft_arguments(tiny_base, colour_dataset, tmp_path / "run")))
+    draft = run(*parse(sft_arguments(tiny_base, colour_dataset, tmp_path / "run", **changes)))
     assert draft is not None
+    assert ("cast_on_save" in read_directory(draft).trained) == bool(changes)
     reloaded = Verifier.from_pretrained(draft, device="cpu").score_pairs(read_split(colour_dataset, "test"))
     assert [v.margin for v in reloaded] == kept["margins"]
 
