@@ -20,8 +20,10 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -122,10 +124,11 @@ def _script(name: str) -> str:
 RECORD, LOCK = "rounds.json", ".lock"
 FINGERPRINTED = "MANIFEST.sha256"  # of a verifier; models/directory/format.py, which names it, imports torch
 SCHEMA_VERSION = 1
+PASSED_ON = (signal.SIGTERM, signal.SIGUSR1)  # which train/preemption.py, which imports torch, answers by a checkpoint
 
 
 class StageError(ProofreelError, RuntimeError):
-    """A command of a round failed; `status` is what it exited with, 128 and the signal where one ended it."""
+    """A command of a round failed or was told to end; `status` is what it exited with, 128 and a signal's number."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -181,20 +184,48 @@ def _do(stage: Stage, number: int, lock: int) -> None:
         command += ["--resume_from_checkpoint", "true"]
     command_line = shlex.join(["python" if word == sys.executable else word for word in command])
     print(f"round {number}  {stage.name}\n$ {command_line}", flush=True)
-    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where accelerate is installed
     try:
-        # A command that outlives us keeps the lock: nobody else can begin the same stage beside it.
-        status = subprocess.run(command, env={**os.environ, "PATH": beside}, pass_fds=(lock,), check=False).returncode
+        status, received = _status_of(command, lock)
     except OSError as error:
         raise ConfigError(
             f"launch: cannot be run, got {command[0]!r} ({error}); install it or mend its name"
         ) from error
+    if received:
+        raise StageError(
+            f"round {number}, {stage.name}: the rounds were told to end, got {signal.Signals(received).name}; start "
+            "the same command again to go on: what is done is kept",
+            128 + received if status == 0 else status if status > 0 else 128 - status,
+        )
     if status or not stage.makes.exists():
         raise StageError(
             f"round {number}, {stage.name}: the command failed, got status {status} from `{command_line}`; "
             "mend what it says above and start the rounds again: what is done is kept",
             1 if status == 0 else status if status > 0 else 128 - status,
         )
+
+
+def _status_of(command: list[str], lock: int) -> tuple[int, int]:
+    """The exit status of a command, and the signal that was passed on to it while it ran (0: none)."""
+    received, process = 0, None
+
+    def pass_on(number: int, _: Any) -> None:
+        nonlocal received
+        received = number
+        if process is not None:
+            process.send_signal(number)
+
+    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where accelerate is installed
+    here = threading.current_thread() is threading.main_thread()  # only there can signals be handled
+    before = {number: signal.signal(number, pass_on) for number in PASSED_ON} if here else {}
+    try:
+        # A command that outlives us keeps the lock: nobody else can begin the same stage beside it.
+        process = subprocess.Popen(command, env={**os.environ, "PATH": beside}, pass_fds=(lock,))
+        if received:  # it came before there was anybody to pass it on to
+            process.send_signal(received)
+        return process.wait(), received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -25,6 +24,7 @@ from proofreel.data_prep.dataset.shards import MANIFEST, read_manifest, read_spl
 from proofreel.data_prep.negatives.hard_mining import MiningConfig
 from proofreel.data_prep.negatives.swapped import swapped_negatives
 from proofreel.eval.scoring.predictions import read_predictions
+from proofreel.train import rounds_loop
 from proofreel.train.rounds import main
 from proofreel.train.rounds_config import RoundsConfig, as_options, as_words, flat
 from proofreel.train.rounds_loop import StageError, round_folder, run_rounds, stages_of, write_mine_config
@@ -48,17 +48,16 @@ def pool(colour_dataset, tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def stages_run_here():
     """What is written in Python runs in this process, which has imported it; launchers and shells stay processes."""
-    start = subprocess.run
+    start = rounds_loop._status_of
 
-    def run_here(command, **how):
+    def run_here(command, lock):
         parts = Path(command[1]).with_suffix("").parts[-2:] if len(command) > 1 else ()
         if command[0] != sys.executable or not parts or parts[0] not in SCRIPTS:
-            return start(command, **how)
-        status = importlib.import_module(".".join(("proofreel", *parts))).main(list(command[2:]))
-        return subprocess.CompletedProcess(command, status)
+            return start(command, lock)
+        return importlib.import_module(".".join(("proofreel", *parts))).main(list(command[2:])), 0
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("proofreel.train.rounds_loop.subprocess", SimpleNamespace(run=run_here))
+        patch.setattr(rounds_loop, "_status_of", run_here)
         yield
 
 
@@ -171,6 +170,29 @@ def test_a_stage_that_fails_stops_the_rounds_with_its_status_and_command(values,
     with pytest.raises(StageError) as found:
         run_rounds(config_of(values, output=str(tmp_path / "other")))
     assert found.value.status == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("answer", ["ends", "finishes"])
+def test_a_signal_is_passed_on_to_the_training_and_its_status_is_the_rounds(values, tmp_path, number, answer):
+    draft = tmp_path / "rounds" / "round-0" / "run" / "draft"
+    name = signal.Signals(number).name.removeprefix("SIG")
+    trap = f"trap 'exit 7' {name}" if answer == "ends" else f"trap 'mkdir -p {draft}; exit 0' {name}"
+    script = f"{trap}; kill -{name} $PPID; for i in $(seq 1200); do sleep 0.05; done; exit 9"
+    values["train"]["launch"] = ["sh", "-c", script]
+
+    def not_passed_on(*_):
+        raise AssertionError(f"{name} did not reach the training")
+
+    before = signal.signal(number, not_passed_on)
+    try:
+        with pytest.raises(StageError, match=f"round 0, train: the rounds were told to end, got SIG{name}") as found:
+            run_rounds(config_of(values))
+        assert signal.getsignal(number) is not_passed_on
+    finally:
+        signal.signal(number, before)
+    assert found.value.status == (7 if answer == "ends" else 128 + number)
+    assert not draft.parent.with_name("calibration.parquet").exists()
 
 
 def test_a_launcher_that_is_not_there_or_makes_nothing_is_told(values):
