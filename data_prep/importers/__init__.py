@@ -25,6 +25,7 @@ from . import (
 )
 from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
 from .facts import conceptual_claim, contextual_claim
+from .mirage_grounding import video_name
 from .pairs import JSON_COLUMNS, pair_from, pairs_suffix, read_pair_records
 from .qa_statements import statement
 from .tabular_files import SUFFIXES, missing_columns, tables
@@ -54,6 +55,7 @@ __all__ = [
     "statement",
     "tables",
     "transcript_of",
+    "video_name",
 ]
 
 IMPORTERS: dict[str, Importer] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,46 @@ def share(part: Floats, whole: Floats) -> Floats:
 def resampled(units: Sequence[str], n_draws: int = N_DRAWS, seed: int = 0) -> Resamples:
     """Draws of whole units; two systems with the same units and seed get the same draws, whatever their rows."""
     return resample(np.asarray(units, dtype=np.str_), n_draws, seed)
+
+
+def mean_over(units: Mapping[str, Score], n_draws: int = N_DRAWS, seed: int = 0) -> Score:
+    """The mean of a score over the units where it is defined, with a 95 % interval over resampled units."""
+    defined = sorted(name for name, score in units.items() if not math.isnan(score.low))
+    n, n_failed = _counts(units[name] for name in defined)
+    if not defined:
+        return Score(math.nan, math.nan, math.nan, n, n_failed)
+    return score_over(_measured(units, defined, n_draws, seed), n, n_failed)
+
+
+def n_undefined(units: Mapping[str, Score]) -> int:
+    """How many units `mean_over` leaves out."""
+    return sum(math.isnan(score.low) for score in units.values())
+
+
+def mean_difference(
+    first: Mapping[str, Score], second: Mapping[str, Score], n_draws: int = N_DRAWS, seed: int = 0
+) -> Score:
+    """The mean over units of first minus second, paired: both have the same resampled units.
+
+    Units that only one of them has, or in which one is undefined, are left out.
+    """
+    both = sorted(set(first) & set(second))
+    defined = [name for name in both if not (math.isnan(first[name].low) or math.isnan(second[name].low))]
+    n, n_failed = _counts(units[name] for units in (first, second) for name in defined)
+    if not defined:
+        return Score(math.nan, math.nan, math.nan, n, n_failed)
+    measured = [_measured(units, defined, n_draws, seed) for units in (first, second)]
+    return difference_over(*measured, n, n_failed)
+
+
+def _measured(units: Mapping[str, Score], names: list[str], n_draws: int, seed: int) -> Measured:
+    lows, highs = ([getattr(units[name], bound) for name in names] for bound in ("low", "high"))
+    return resampled(names, n_draws, seed), ratio_of_sums(lows, highs)
+
+
+def _counts(scores: Iterable[Score]) -> tuple[int, int]:
+    counts = [(score.n, score.n_failed) for score in scores]
+    return sum(n for n, _ in counts), sum(failed for _, failed in counts)
 
 
 def plain(value: Any) -> Any:
