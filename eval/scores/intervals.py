@@ -108,8 +108,8 @@ def mean_difference(
     n, n_failed = _counts(units[name] for units in (first, second) for name in defined)
     if not defined:
         return Score(math.nan, math.nan, math.nan, n, n_failed)
-    measured = [_measured(units, defined, n_draws, seed) for units in (first, second)]
-    return difference_over(*measured, n, n_failed)
+    one, other = (_measured(units, defined, n_draws, seed) for units in (first, second))
+    return difference_over(one, other, n, n_failed)
 
 
 def _measured(units: Mapping[str, Score], names: list[str], n_draws: int, seed: int) -> Measured:

@@ -1,4 +1,4 @@
-"""MiRAGE's shares on examples counted by hand: forms, joint sources, weights, duplicates, failures, claims by a model."""
+"""MiRAGE's shares on examples counted by hand: forms, joint sources, weights, duplicates, failures, claims."""
 
 import json
 import math
