@@ -27,6 +27,7 @@ COMMANDS = {
     "omd": ("proofreel.eval.omd", "OMD-Bench: answers when video, audio and text disagree"),
     "agreement": ("proofreel.eval.agreement", "does a score with a verifier rank systems as people's labels do?"),
     "mirage": ("proofreel.eval.mirage", "MiRAGE: InfoF1 and CiteF1 of generated articles; tau with people"),
+    "murgat": ("proofreel.eval.murgat", "MURGAT-Score of responses with citations, by labels or a verifier"),
     "report": ("proofreel.eval.report", "metrics and a report page"),
     "export": ("proofreel.eval.export", "publish a verifier directory"),
     "selftest": ("proofreel.selftest", "recompute the selftest margins of a verifier directory"),

@@ -26,10 +26,11 @@ from . import (
 from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, read_json_records, reject
 from .facts import conceptual_claim, contextual_claim
 from .mirage_grounding import video_name
+from .murgat import bare_fact, murgat_problem, murgat_reasoning
 from .pairs import JSON_COLUMNS, pair_from, pairs_suffix, read_pair_records
 from .qa_statements import statement
 from .tabular_files import SUFFIXES, missing_columns, tables
-from .transcripts import Cue, read_cues, transcript_of
+from .transcripts import Cue, Transcripts, read_cues, transcript_of
 
 __all__ = [
     "IMPORTERS",
@@ -40,11 +41,15 @@ __all__ = [
     "Record",
     "Rejected",
     "Row",
+    "Transcripts",
+    "bare_fact",
     "conceptual_claim",
     "contextual_claim",
     "formats_table",
     "kind_of",
     "missing_columns",
+    "murgat_problem",
+    "murgat_reasoning",
     "pair_from",
     "pairs_suffix",
     "read_cues",

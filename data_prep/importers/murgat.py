@@ -61,7 +61,7 @@ class Fact:
 
 def facts_of(item: dict[str, Any], recall: bool) -> Iterator[Fact | str]:
     """The facts of a record; a message for each entry that is none."""
-    generation = _reasoning(next((item[key] for key in _TEXT_KEYS if item.get(key)), ""))
+    generation = murgat_reasoning(next((item[key] for key in _TEXT_KEYS if item.get(key)), ""))
     sentences = [parse_citations(sentence) for sentence in cited_sentences(generation)]
     if item.get("evaluations") is not None:
         for number, (sentence, evaluation) in enumerate(item["evaluations"].items()):
@@ -94,7 +94,7 @@ def unreadable(cite: Malformed) -> str:
 def _judged(number: int, fact: Any, contexts: list[tuple[set[Citation], str]]) -> Fact:
     """A fact judged by people: [fact, citations, supported] or an object with these and more."""
     values: dict[str, Any] = dict(zip(_LISTED, fact, strict=True)) if isinstance(fact, list) else fact
-    cited = parse_citations(_bare(values["fact"]))
+    cited = parse_citations(bare_fact(values["fact"]))
     listed = (cite for text in values["citations"] for cite in parse_citation_list(text))
     cites = (*cited.items, *listed)
     wanted = {cite for cite in cites if isinstance(cite, Citation)}
@@ -114,7 +114,7 @@ def _scored(number: int, sentence: str, evaluation: dict[str, Any], recall: bool
         what = "check-worthy sentence without facts" if worthy else "sentence was never judged check-worthy or not"
         yield f"{what}, got {sentence[:80]!r}; it cannot be judged"
     for position, fact in enumerate(facts):
-        cited = parse_citations(_bare(fact["fact"]))
+        cited = parse_citations(bare_fact(fact["fact"]))
         scores = fact.get("scores") or {}
         judged = scores.get("recall") if recall else None
         yield Fact(
@@ -132,12 +132,12 @@ def _label(supported: Any) -> Label:
     return "supported" if supported else "not_enough"
 
 
-def _bare(fact: str) -> str:
+def bare_fact(fact: str) -> str:
     """A fact without the sign of a list item before it."""
     return re.sub(r"^\s*[-•*]\s+", "", fact)
 
 
-def _reasoning(generation: str) -> str:
+def murgat_reasoning(generation: str) -> str:
     """The part of "Reasoning: ... Answer: X" that describes the video."""
     answers = list(_ANSWER.finditer(generation))
     if answers and not parse_citations(generation[answers[-1].start() :]).items:
@@ -145,7 +145,7 @@ def _reasoning(generation: str) -> str:
     return re.sub(r"^\s*\**Reasoning\**\s*:\s*\**", "", generation)
 
 
-def problem_of(item: Any) -> str | None:
+def murgat_problem(item: Any) -> str | None:
     """The first thing wrong with a record's keys and types."""
     if not isinstance(item, dict):
         return f"record must be an object, got {type(item).__name__}; write {{'video': ...}}"
@@ -243,7 +243,7 @@ def read(path: Path, options: MurgatOptions) -> Iterator[Row | Rejected]:
     for record in read_json_records(path):
         if isinstance(record, Rejected):
             yield record
-        elif problem := problem_of(record.value):
+        elif problem := murgat_problem(record.value):
             name = record.value.get("video") if isinstance(record.value, dict) else None
             yield reject(record, problem, id=name if isinstance(name, str) else None)
         else:

@@ -1,6 +1,15 @@
 """What every other part imports: errors, pairs and evidence, config, prompt, citations, spans, storage."""
 
-from .citations import POINT_S, Citation, Cited, Malformed, cited_sentences, parse_citation_list, parse_citations
+from .citations import (
+    POINT_S,
+    Citation,
+    Cited,
+    CitedModality,
+    Malformed,
+    cited_sentences,
+    parse_citation_list,
+    parse_citations,
+)
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
 from .lazy import on_first_use
@@ -39,6 +48,7 @@ __all__ = [
     "CalibrationError",
     "Citation",
     "Cited",
+    "CitedModality",
     "ConfigError",
     "DamagedEntryError",
     "DirectoryError",

@@ -39,6 +39,7 @@ def test_every_command_explains_itself_without_torch():
         "predict",
         "calibrate",
         "cascade",
+        "murgat",
         "report",
         "export",
         "selftest",
