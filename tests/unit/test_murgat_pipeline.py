@@ -97,7 +97,8 @@ def scripted(body):
 
 
 def test_bare_responses_are_annotated_through_an_endpoint_and_failures_stay_failures(tmp_path):
-    text = "A man runs (visual, 0:01). He sits (visual, 0:03). Therefore option A is right. Is the third one seen (visual, 0:05)?"
+    text = "A man runs (visual, 0:01). He sits (visual, 0:03). Therefore option A is right."
+    text += " Is the third one seen (visual, 0:05)?"
     path = tmp_path / "bare.json"
     path.write_text(json.dumps([{"video": "a.mp4", "model_generation": f"Reasoning: {text}\nAnswer: A"}]))
     with running_server() as server:
