@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(args: argparse.Namespace) -> None:
     from proofreel.core import ConfigError
-    from proofreel.eval.scores import as_json, compare_murgat, read_murgat_responses
+    from proofreel.eval.citations import as_json, compare_murgat, read_murgat_responses
 
     names = args.names or [path.stem for path in args.responses]
     if len(args.responses) > 2 or len(names) != len(args.responses) or len(set(names)) != len(names):
@@ -127,7 +127,7 @@ def _annotated(responses: list[Any], path: Path, args: argparse.Namespace) -> li
     """The responses with verifiability and facts, by the file or a language model."""
     from proofreel.core import ConfigError, load_config
     from proofreel.data_prep.language import LanguageModel, LanguageModelConfig
-    from proofreel.eval.scores import annotate
+    from proofreel.eval.citations import annotate
 
     bare = [response for response in responses if not response.is_annotated]
     if args.language_model is None:
@@ -144,14 +144,14 @@ def _annotated(responses: list[Any], path: Path, args: argparse.Namespace) -> li
 def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, dict[str, Any]]]:
     """Who judges the responses of a system (by its number): its scores, and what else the result says of it."""
     from proofreel.core import ConfigError
-    from proofreel.eval.scores import (
+    from proofreel.eval.citations import (
         as_json,
-        by_verifier,
         judge_responses,
         judged_by_labels,
         murgat_agreement,
         murgat_system_scores,
     )
+    from proofreel.eval.scores import by_verifier
 
     def by_people(responses: list[Any]) -> Any:
         judged = [judged_by_labels(response, args.citations_without_label) for response in responses]

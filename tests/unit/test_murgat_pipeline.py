@@ -7,7 +7,7 @@ import pytest
 from chat_server import chat, model_of, running_server
 
 from proofreel.data_prep.language import AnswerError, Completion
-from proofreel.eval.scores.murgat_pipeline import (
+from proofreel.eval.citations.pipeline import (
     ANSWERS,
     annotate,
     atomic_facts,
@@ -16,8 +16,8 @@ from proofreel.eval.scores.murgat_pipeline import (
     judged_fact,
     step_failures,
 )
-from proofreel.eval.scores.murgat_responses import read_murgat_responses
-from proofreel.eval.scores.murgat_score import JudgedResponse, JudgedSentence, murgat_scores
+from proofreel.eval.citations.responses import read_murgat_responses
+from proofreel.eval.citations.scores import JudgedResponse, JudgedSentence, murgat_scores
 from proofreel.models.decision import Verdict, failed
 from proofreel.models.verifier.attribution import Attributed, JudgedCitation, Problem
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from proofreel.core import CitedModality, RowError
-from proofreel.eval.scores.murgat_responses import judged_by_labels, read_murgat_responses
-from proofreel.eval.scores.murgat_score import (
+from proofreel.eval.citations.responses import judged_by_labels, read_murgat_responses
+from proofreel.eval.citations.scores import (
     FactCitation,
     JudgedFact,
     JudgedResponse,

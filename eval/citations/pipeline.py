@@ -26,9 +26,9 @@ from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered
 from ...models.decision import Verdict, failed
 from ...models.engine import SegmentReader
 from ...models.verifier import Attributed, AttributionPairs, CitedClaim, JudgedCitation, ProblemKind, Sources
-from .judging import JudgePairs, Judgments
-from .murgat_responses import Cites, GivenFact, GivenResponse, GivenSentence
-from .murgat_score import FactCitation, JudgedFact, JudgedResponse, JudgedSentence
+from ..scores import JudgePairs, Judgments
+from .responses import Cites, GivenFact, GivenResponse, GivenSentence
+from .scores import FactCitation, JudgedFact, JudgedResponse, JudgedSentence
 
 Style = Literal["simple", "cot", "json"]
 """How a yes or no is asked for (section 4.2): the word alone; reasoning, then the word; a JSON object with both."""

@@ -1,7 +1,7 @@
 """Generated responses for MuRGAt's scores, read from a file: their sentences, facts, citations, and labels where given.
 
 The layouts are those of docs/formats.md, per record: facts judged by people (`facts`), a file scored by the published
-evaluation (`evaluations`), and bare text (`model_generation`), whose sentences still lack everything (`murgat_pipeline`
+evaluation (`evaluations`), and bare text (`model_generation`), whose sentences still lack everything (`pipeline`
 fills it in). One more key is read: `verifiable`, a mapping from sentences to true or false; it wins over what follows
 from the facts: a sentence to which people gave a fact is verifiable, one without is not (appendix A.2 and A.3: people
 judge facts; a sentence is verifiable if any of its facts is).
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from ...core import Citation, Malformed, RowError, cited_sentences, parse_citation_list, parse_citations
 from ...data_prep.importers import Record, Rejected, bare_fact, murgat_problem, murgat_reasoning, read_json_records
-from .murgat_score import FactCitation, JudgedFact, JudgedResponse, JudgedSentence
+from .scores import FactCitation, JudgedFact, JudgedResponse, JudgedSentence
 
 Cites = tuple[Citation | Malformed, ...]
 UnlabelledCitations = Literal["unknown", "as_fact"]

@@ -27,9 +27,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core import CitedModality, RowError, parse_citations
+from ..scores import Attribution, CitedFact, Correlations, Score, attribution, correlations
 from ..uncertainty import N_DRAWS, Interval, interval_of, resample
-from .judging import Score
-from .murgat import Attribution, CitedFact, Correlations, attribution, correlations
 
 CITED_MODALITIES: tuple[CitedModality, ...] = ("visual", "audio", "ocr")
 MURGAT_MEASURES = (
