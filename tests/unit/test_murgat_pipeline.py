@@ -87,7 +87,9 @@ def test_facts_carry_the_citations_of_their_sentence_or_those_the_model_leaves_t
 def scripted(body):
     """An endpoint that knows two sentences, and never answers about the third."""
     text = body["messages"][0]["content"]
-    sentence = re.search(r"^Sentence: (?!A tall man)(.*)$", text, re.MULTILINE)[1]
+    found = re.search(r"^Sentence: (?!A tall man)(.*)$", text, re.MULTILINE)
+    assert found
+    sentence = found[1]
     if "label" in text:
         label = "perhaps" if "third" in sentence else "NO" if "Therefore" in sentence else "YES"
         return chat(json.dumps({"reasoning": "-", "label": label}))
