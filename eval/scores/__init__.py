@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
-    from .cg_open_ended import OpenAnswer, judge_open_answers, parse_first_step
     from .cg_predictions import (
         CGBenchScores,
         CluePrediction,
         ClueQuestion,
+        OpenAnswer,
         cgbench_differences,
         cgbench_scores,
+        judge_open_answers,
+        parse_first_step,
         read_predictions_of,
         read_questions,
     )
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
         localization_scores,
         tiou_code,
         tiou_paper,
+    )
+    from .commands import (
+        add_language_option,
+        add_verifier_options,
+        open_language_model,
+        open_verifier,
+        read_rows,
+        write_result,
+        write_rows,
     )
     from .dualfact import (
         ErrorCounts,
@@ -38,7 +49,6 @@ if TYPE_CHECKING:
         object_grounding_per_video,
         role_accuracy,
     )
-    from .files import read_rows, write_result, write_rows
     from .intervals import (
         Bounds,
         Measured,
@@ -127,7 +137,6 @@ if TYPE_CHECKING:
         shapley_shares,
         token_probability,
     )
-    from .options import add_language_option, add_verifier_options, open_language_model, open_verifier
     from .text_overlap import bert_score, rouge
 
 __all__ = [

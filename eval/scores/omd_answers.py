@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ...core import Pair, RowError
-from .files import read_rows
+from .commands import read_rows
 from .judging import JudgePairs, Judgment
 from .omdbench import ConfidenceMethod, corrupted, restricted_softmax
 

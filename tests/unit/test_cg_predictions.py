@@ -7,12 +7,13 @@ import pytest
 
 from proofreel.core.errors import ConfigError, RowError
 from proofreel.data_prep.language.answers import Completion
-from proofreel.eval.scores.cg_open_ended import judge_open_answers, parse_first_step
 from proofreel.eval.scores.cg_predictions import (
     CluePrediction,
     ClueQuestion,
     cgbench_differences,
     cgbench_scores,
+    judge_open_answers,
+    parse_first_step,
     read_predictions_of,
     read_questions,
 )

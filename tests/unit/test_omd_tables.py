@@ -16,7 +16,7 @@ from proofreel.core.pairs import Pair
 from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.omdbench import OMDBenchOptions, read
 from proofreel.eval.metrics import N_BINS, aurc
-from proofreel.eval.scores.files import write_rows
+from proofreel.eval.scores.commands import write_rows
 from proofreel.eval.scores.intervals import plain
 from proofreel.eval.scores.judging import Judgment, Judgments
 from proofreel.eval.scores.omd_answers import ABSTAINS, ConditionAnswer, answers_by_judge, read_answers
