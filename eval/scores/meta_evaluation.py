@@ -216,7 +216,7 @@ def _tau(one_S: Floats, other_S: Floats) -> float:
     both = ~np.isnan(one_S) & ~np.isnan(other_S)
     if both.sum() < 2:
         return math.nan
-    return float(stats.kendalltau(one_S[both], other_S[both]).statistic)
+    return float(np.asarray(stats.kendalltau(one_S[both], other_S[both]))[0])
 
 
 def agreement_markdown(

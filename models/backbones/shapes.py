@@ -97,6 +97,10 @@ def lora_parameters(text: Any, rank: int) -> int:
     return text.num_hidden_layers * rank * sum(i + o for i, o in language_linears(text))
 
 
+VERDICT_ROWS = 2
+"""Of the output layer, that a next-token verdict needs."""
+
+
 @dataclass(frozen=True)
 class Operations:
     """Operations of linear layers (the patch embedding among them) and of attention."""
@@ -125,7 +129,7 @@ def forward_operations(config: Any, grids: Sequence[Sequence[int]], prefix: int,
     """
     text = config.text_config
     n_tokens, pairs = prefix + sum(claims), _causal(prefix) + sum(n * prefix + _causal(n) for n in claims)
-    output = 2 * text.hidden_size * text.vocab_size * len(claims)
+    output = 2 * text.hidden_size * VERDICT_ROWS * len(claims)
     layers = Operations(2 * n_tokens * sum(i * o for i, o in language_linears(text)), 4 * text.hidden_size * pairs)
     return (
         _times(layers, text.num_hidden_layers) + Operations(output, 0) + vision_operations(config.vision_config, grids)
@@ -143,7 +147,7 @@ def training_operations(
     text, n_tokens = config.text_config, prefix + sum(claims)
     tower = vision_operations(config.vision_config, grids)
     whole = forward_operations(config, grids, prefix, claims)
-    output = 2 * text.hidden_size * text.vocab_size * len(claims)
+    output = 2 * text.hidden_size * VERDICT_ROWS * len(claims)
     layers = Operations(whole.linear - tower.linear - output, whole.attention - tower.attention)
     adapters = 2 * n_tokens * lora_rank * sum(i + o for i, o in language_linears(text)) * text.num_hidden_layers
     linear = 3 * layers.linear + 4 * adapters + 2 * output

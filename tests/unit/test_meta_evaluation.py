@@ -41,11 +41,14 @@ def test_tau_is_that_of_scipy_over_the_shares_of_each_topic():
     verdicts = [bool(y ^ (rng.random() < 0.3)) for y in HUMAN]
     taus = []
     for topic in sorted({c.topic for c in CLAIMS}):
-        rows = [(c.system, y, v) for c, y, v in zip(CLAIMS, HUMAN, verdicts, strict=True) if c.topic == topic]
         shares = [
-            [np.mean([row[side] for row in rows if row[0] == s]) for s in ("s0", "s1", "s2", "s3")] for side in (1, 2)
+            [
+                np.mean([y for c, y in zip(CLAIMS, side, strict=True) if (c.topic, c.system) == (topic, system)])
+                for system in ("s0", "s1", "s2", "s3")
+            ]
+            for side in (HUMAN, verdicts)
         ]
-        taus.append(stats.kendalltau(*shares).statistic)
+        taus.append(np.asarray(stats.kendalltau(*shares))[0])
     result = agreement(CLAIMS, verdicts)
     assert result.tau == pytest.approx(np.mean(taus))
     assert result.interval.low <= result.tau <= result.interval.high

@@ -6,9 +6,11 @@ import re
 import pytest
 from chat_server import chat, model_of, running_server
 
+from proofreel.core import Citation
 from proofreel.data_prep.language import AnswerError, Completion
 from proofreel.eval.citations.pipeline import (
     ANSWERS,
+    Style,
     annotate,
     atomic_facts,
     decontextualised,
@@ -45,7 +47,12 @@ def _dressed(text):
 
 @pytest.mark.parametrize("text", ["", "maybe", "yes and no", "No doubt it is shown", "Error: 500", "yesterday"])
 def test_what_is_no_verdict_is_an_error_with_the_text_quoted(text):
-    for style, dressed in (("simple", text), ("cot", f"Answer: {text}"), ("json", json.dumps({"label": text}))):
+    styles: tuple[tuple[Style, str], ...] = (
+        ("simple", text),
+        ("cot", f"Answer: {text}"),
+        ("json", json.dumps({"label": text})),
+    )
+    for style, dressed in styles:
         with pytest.raises(AnswerError, match=re.escape(text) if text else "got"):
             is_verifiable(says(dressed), "He runs.", style)
     with pytest.raises(ValueError, match="Answer: YES"):
@@ -73,7 +80,9 @@ def test_facts_carry_the_citations_of_their_sentence_or_those_the_model_leaves_t
     everything = atomic_facts(model, sentence)
     assert [fact.text for fact in everything] == ["A boy sings.", "A dog barks."]
     assert [len(fact.citations) for fact in everything] == [2, 2]
-    assert [[c.modality for c in f.citations] for f in atomic_facts(model, sentence, "embedded")] == [
+    assert [
+        [c.modality for c in f.citations if isinstance(c, Citation)] for f in atomic_facts(model, sentence, "embedded")
+    ] == [
         ["visual"],
         ["audio"],
     ]
