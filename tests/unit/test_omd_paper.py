@@ -105,7 +105,7 @@ def test_ece_of_table_9_is_the_gap_of_tables_1_and_3_wherever_every_bin_is_overc
     assert max(np.abs(beyond[model][:2]).max() for model in ("Qwen3o-Inst", "Uni-MoE-2", "Phi-4", "VideoLLaMA2")) < 0.15
     assert np.abs(beyond["GPT-4o-mini"]).max() < 0.1
     assert np.abs(beyond["Qwen3o-Inst"]).max() < 0.15
-    # Nine cells print less than the gap, which no set of bins can give: some instances have no confidence there.
+    # Nine cells print less than the gap, which no set of bins can give of the same instances.
     less = {(model, i) for model, each in beyond.items() for i in range(4) if each[i] < -0.15}
     assert less == {
         *(("Gemini 2.5", i) for i in range(4)),
