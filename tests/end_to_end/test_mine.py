@@ -394,5 +394,5 @@ def test_without_predictions_all_negatives_are_random_and_nobody_is_the_teacher(
 
 @pytest.mark.parametrize("share", [{"hard_share": 0.1}, {"hard_share": 0, "positives": 2, "positive_share_hard": 0.5}])
 def test_without_predictions_nothing_is_hard(data, share):
-    with pytest.raises(ConfigError, match=f"said by predictions, got none and {list(share)[-1]} 0"):
+    with pytest.raises(ConfigError, match=f"predictions, got none and {list(share)[-1]} 0"):
         mine_data_set(dataclasses.replace(config_of(data, **share), predictions=None))

@@ -308,7 +308,7 @@ def test_resuming_with_other_rows_or_another_head_is_refused(train, straight, da
     with pytest.raises(ConfigError, match="another train split"):
         train("run", dataset=other, **HARD, resume_from_checkpoint=True)
     words = sft_arguments(tiny_base, dataset, tmp_path / "run", **HARD, resume_from_checkpoint=True)
-    with pytest.raises(ConfigError, match=r"^nli: "):
+    with pytest.raises(ConfigError, match=r"^head: "):
         run(*parse(words), head_kind="nli")
 
 
