@@ -21,7 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
 
     from proofreel.core import ProofreelError
-    from proofreel.eval.scores import omd_markdown, omd_result, write_result
+    from proofreel.eval.conflicts import omd_markdown, omd_result
+    from proofreel.eval.scores import write_result
 
     try:
         result = omd_result(_answers(args), args.unit, args.draws)
@@ -53,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 def _answers(args: argparse.Namespace) -> dict[str, Any]:
     """Answers by name of the model."""
     from proofreel.core import ConfigError
-    from proofreel.eval.scores import read_answers
+    from proofreel.eval.conflicts import read_answers
 
     if bool(args.verifier) != bool(args.anchors) or not (args.answers or args.verifier):
         raise ConfigError("omd: answers, or a verifier with anchors, are needed; pass --answers, or both of the others")
@@ -70,7 +71,8 @@ def _ask(args: argparse.Namespace, name: str) -> Any:
     """The verifier's answers, also written to a file that `--answers` reads."""
     from proofreel.core import RowError
     from proofreel.data_prep.importers import IMPORTERS, Row
-    from proofreel.eval.scores import answers_by_judge, by_verifier, open_verifier, write_rows
+    from proofreel.eval.conflicts import answers_by_judge
+    from proofreel.eval.scores import by_verifier, open_verifier, write_rows
 
     if not args.anchors.is_file():
         raise RowError(f"{args.anchors}: no such file, got nothing to read; check the path given with --anchors")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from proofreel.core.errors import RowError
-from proofreel.eval.scores.omdbench import (
+from proofreel.eval.conflicts.formulas import (
     CONDITIONS,
     HUMAN_ABSTENTION,
     MODALITIES,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from proofreel.eval.scores.omdbench import HUMAN_ABSTENTION, abstention_calibration_error
+from proofreel.eval.conflicts.formulas import HUMAN_ABSTENTION, abstention_calibration_error
 
 SETTINGS = ("synthetic", "real", "synthetic", "real")  # the first two zero-shot, the others with a chain of thought
 LEVEL_SHARES = np.array([1, 3, 3, 1]) / 8  # instances at k = 0..3

@@ -15,14 +15,8 @@ from proofreel.core.errors import ConfigError, RowError
 from proofreel.core.pairs import Pair
 from proofreel.data_prep.importers.base import Row
 from proofreel.data_prep.importers.omdbench import OMDBenchOptions, read
-from proofreel.eval.metrics import N_BINS, aurc
-from proofreel.eval.scores.commands import write_rows
-from proofreel.eval.scores.intervals import plain
-from proofreel.eval.scores.judging import Judgment, Judgments
-from proofreel.eval.scores.omd_answers import ABSTAINS, ConditionAnswer, answers_by_judge, read_answers
-from proofreel.eval.scores.omd_page import omd_markdown, omd_result
-from proofreel.eval.scores.omd_tables import compare_models, model_tables
-from proofreel.eval.scores.omdbench import (
+from proofreel.eval.conflicts.answers import ABSTAINS, ConditionAnswer, answers_by_judge, read_answers
+from proofreel.eval.conflicts.formulas import (
     CONDITIONS,
     MODALITIES,
     abstention_calibration_error,
@@ -31,6 +25,12 @@ from proofreel.eval.scores.omdbench import (
     normalised_reliance,
     shapley_reliance,
 )
+from proofreel.eval.conflicts.page import omd_markdown, omd_result
+from proofreel.eval.conflicts.tables import compare_models, model_tables
+from proofreel.eval.metrics import N_BINS, aurc
+from proofreel.eval.scores.commands import write_rows
+from proofreel.eval.scores.intervals import plain
+from proofreel.eval.scores.judging import Judgment, Judgments
 
 
 def drawn_answers(seed: int = 0, questions: int = 6, p_right: float = 0.7, **changes) -> list[ConditionAnswer]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .intervals import shown
-from .judging import Score
-from .omd_answers import ConditionAnswer
-from .omd_tables import OMDComparison, OMDTables, Unit, compare_models, model_tables
-from .omdbench import CONDITIONS, MODALITIES
+from ..scores import Score, shown
+from .answers import ConditionAnswer
+from .formulas import CONDITIONS, MODALITIES
+from .tables import OMDComparison, OMDTables, Unit, compare_models, model_tables
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from ...core import Pair, RowError
-from .commands import read_rows
-from .judging import JudgePairs, Judgment
-from .omdbench import ConfidenceMethod, corrupted, restricted_softmax
+from ..scores import JudgePairs, Judgment, read_rows
+from .formulas import ConfidenceMethod, corrupted, restricted_softmax
 
 ABSTAINS = "I cannot answer"
 

@@ -23,11 +23,10 @@ from scipy import stats
 
 from ...core import RowError
 from ..metrics import Floats, Resamples, aurc_draws, ece_draws
+from ..scores import Bounds, Measured, Score, Statistic, difference_over, resampled, score_over, share
 from ..uncertainty import N_DRAWS, Friedman, SignedRank, adjusted_p, as_observed, friedman, mcnemar, signed_rank
-from .intervals import Bounds, Measured, Statistic, difference_over, resampled, score_over, share
-from .judging import Score
-from .omd_answers import ConditionAnswer
-from .omdbench import CONDITIONS, LEVELS, MODALITIES, ConfidenceMethod, corrupted, shapley_reliance, shapley_shares
+from .answers import ConditionAnswer
+from .formulas import CONDITIONS, LEVELS, MODALITIES, ConfidenceMethod, corrupted, shapley_reliance, shapley_shares
 
 Unit = Literal["question", "anchor"]
 _LEVEL_OF = np.array([len(corrupted(name)) for name in CONDITIONS])
