@@ -6,7 +6,7 @@
         output=runs/data/x-mined mining.hard_share=0.5
 
 Predictions that are not calibrated are refused unless mining.uncalibrated=allow.
-Negatives that nobody judged and the model is too sure of are written to review.jsonl instead of train.
+Negatives without a human judgment that the model is too sure of are written to review.jsonl instead of train.
 docs/negatives.md describes every key.
 """
 

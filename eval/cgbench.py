@@ -108,7 +108,7 @@ def _judged(args: argparse.Namespace, name: str, questions: Any, rows: Any) -> t
         args.extension,
     )
     of = {row.qid: each for row, each in zip(asked, judged, strict=True)}
-    told = [
+    lines = [
         dataclasses.replace(
             row,
             open_correct=of[row.qid].judgment.supported,
@@ -118,7 +118,7 @@ def _judged(args: argparse.Namespace, name: str, questions: Any, rows: Any) -> t
         else row
         for row in rows
     ]
-    return told, of
+    return lines, of
 
 
 if __name__ == "__main__":

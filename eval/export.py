@@ -1,11 +1,11 @@
-"""Publish a verifier: draft + calibration -> one directory that `Verifier.from_pretrained` loads.
+"""Publish a verifier: trained verifier + calibration -> one directory that `Verifier.from_pretrained` loads.
 
     python eval/export.py --verifier runs/demo/draft --calibration runs/demo/calibrated --data runs/demo/data --out DIR
     proofreel export --verifier DRAFT --calibration DIR --data DIR --out DIR --report DIR --predictions test.parquet
     proofreel export --verifier DRAFT --calibration DIR --data DIR --out DIR --merge --recalibrate --test-split test
 
 --merge stores the whole model: the adapter merged into its base, which is never quantised. --time-rule rounded takes a
-draft of an older release to today's positions (docs/positions.md). Where that changes what the verifier says, the
+verifier of an older release to today's positions (docs/positions.md). Where that changes what the verifier says, the
 calibration is fitted again if --recalibrate allows it; else nothing is written.
 """
 
@@ -51,22 +51,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="proofreel export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--verifier", type=Path, required=True, help="draft that training left")
+    parser.add_argument("--verifier", type=Path, required=True, help="verifier that training left")
     parser.add_argument("--calibration", type=Path, required=True, help="folder written by eval/calibrate.py")
     parser.add_argument("--data", type=Path, required=True, help="data set; its calibration split gives golden inputs")
     parser.add_argument("--out", type=Path, required=True, help="verifier directory to write; must not exist")
-    parser.add_argument("--base", type=Path, help="base checkpoint, if not where the draft says")
+    parser.add_argument("--base", type=Path, help="base checkpoint, if not where the verifier says")
     parser.add_argument("--device", default="cpu", help="where golden margins and rows are scored (default: cpu)")
     parser.add_argument("--license", help="for the model card, e.g. apache-2.0")
     evaluation = parser.add_argument_group("evaluation that travels along")
     evaluation.add_argument("--report", type=Path, help="folder written by eval/report.py")
     evaluation.add_argument("--predictions", type=Path, help="Parquet of the reported rows: a margin of each is kept")
     evaluation.add_argument("--test-split", metavar="SPLIT", help="score this split and report on it now, instead")
-    merging = parser.add_argument_group("changing the draft on the way")
+    merging = parser.add_argument_group("changing the verifier on the way")
     merging.add_argument("--merge", action="store_true", help="store the whole model instead of an adapter")
     merging.add_argument("--merge-dtype", choices=["float32", "bfloat16", "float16"], help="default: as trained")
     merging.add_argument(
-        "--time-rule", choices=["rounded", "truncated"], help="place frames by this rule; default: as the draft says"
+        "--time-rule", choices=["rounded", "truncated"], help="place frames by this rule; default: as the verifier says"
     )
     merging.add_argument(
         "--recalibrate", action="store_true", help="fit the calibration again where such a change moves the margins"

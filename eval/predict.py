@@ -1,4 +1,4 @@
-"""Score one split of a data set with a verifier (a draft or an exported one), or with a model nobody trained for it.
+"""Score one split of a data set with a verifier (uncalibrated or exported), or with an untrained model.
 
 python eval/predict.py --verifier runs/demo/draft --data runs/demo/data --split test --out runs/demo/test.parquet
 proofreel predict --verifier DIR --data DIR --split test --out test.parquet --controls mismatched-evidence

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--media", type=Path, help="folder that relative paths of videos and images start from")
     parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
-    parser.add_argument("--format", choices=claim_formats(), help="of the claims; default: told by the first record")
+    parser.add_argument("--format", choices=claim_formats(), help="of the claims; default: the first record's")
     parser.add_argument("--transcripts", type=Path, help="folder or JSON of transcripts, for MuRGAt's audio citations")
     parser.add_argument("--jointly", action="store_true", help="MiRAGE: all cited videos of a sentence as one evidence")
     parser.add_argument("--strict", action="store_true", help="stop before scoring if any row is bad")

@@ -1,4 +1,4 @@
-"""What a training run can be told, beyond transformers' TrainingArguments and TRL's ModelConfig."""
+"""Settings of a training run, beyond transformers' TrainingArguments and TRL's ModelConfig."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class VerdictArguments:
 
 @dataclass
 class DistillArguments:
-    """What a distilling run is told of its teacher."""
+    """Settings of a distilling run about its teacher."""
 
     teacher: str = field(
         default="", metadata={"help": "Predictions file of the train split, calibrated: eval/teach.py writes it."}
@@ -173,7 +173,7 @@ class DistillArguments:
         default="refuse", metadata={"help": "Rows without a usable margin: refuse, or train on their labels alone."}
     )
     uncalibrated_teacher: bool = field(
-        default=False, metadata={"help": "Take margins whose probabilities nobody calibrated on gold labels."}
+        default=False, metadata={"help": "Take margins whose probabilities are not calibrated on gold labels."}
     )
     other_prompt: bool = field(
         default=False, metadata={"help": "Take margins of a teacher that was asked with another prompt."}

@@ -87,7 +87,7 @@ def _draw_panel(ax: Any, name: str, keys: dict[str, str], lines: list[dict[str, 
     for (key, label), (colour, marker) in zip(keys.items(), _STYLES, strict=False):
         steps, values = points(lines, key)
         if steps:
-            # Markers only where they can be told apart.
+            # Markers only where they do not overlap.
             marks = {"marker": marker, "markersize": 4} if len(steps) <= 40 else {}
             ax.plot(steps, values, color=colour, linewidth=1.4, label=label, **marks)
     if best_step and any(key.startswith("eval_") for key in keys):

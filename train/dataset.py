@@ -148,8 +148,8 @@ class GroupDataset(Dataset[Example]):
         encoded = blank(group[0].evidence, self.encoder, text_only=self.features is not None)
         row = pack(encoded, [self.encoder.claim_ids("none", None)])
         nothing_1 = torch.tensor([IGNORED])
-        nobody = Pair("", "none", (), label="refuted")
-        return Example(row, nothing_1.float(), torch.zeros(1), nothing_1, ids, error, **self._teacher_targets([nobody]))
+        empty = Pair("", "none", (), label="refuted")
+        return Example(row, nothing_1.float(), torch.zeros(1), nothing_1, ids, error, **self._teacher_targets([empty]))
 
     def _encode(self, evidence: tuple[Evidence, ...]) -> EncodedEvidence:
         """Decode and encode, or take it from memory: small data sets are decoded once, not once an epoch."""

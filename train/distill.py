@@ -8,8 +8,8 @@ The teacher is a file of margins over the train split (eval/predict.py, eval/tea
 learn from their label, from the teacher, or from both; rows without a label from the teacher alone. The student may be
 smaller, see fewer frames or fewer pixels, have an NLI head (`head: nli`), or be trained over a quantised base.
 
-Keys are those of train/sft.py (or train/nli.py), and of `DistillArguments` in train/arguments.py. Leaves a draft
-verifier in <output_dir>/draft, as these do.
+Keys are those of train/sft.py (or train/nli.py), and of `DistillArguments` in train/arguments.py. Leaves an
+uncalibrated verifier in <output_dir>/draft, as these do.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ With L the term of `Loss` and c the class weight, the whole is, over the claims 
 
     sum_i w_i (h_i L_i + (1 - h_i) S_i + listwise_weight R_i) / sum_i w_i (h_i c_i + 1 - h_i)
 
-so alpha 1 on labels that nobody doubts, without a listwise term, is training on labels. R depends on the packing, as
+so alpha 1 on labels alone, without a listwise term, is training on labels. R depends on the packing, as
 the paired term of `Loss` does: a claim is ordered among those of its own packed row. A label with no share (h = 0)
 is no label: it takes no part in the paired term either, not even as another claim's opposite.
 

@@ -279,5 +279,5 @@ def _all(pairs: Mapping[str, Sequence[Pair]]) -> list[Pair]:
 
 
 def _asked(engine: str) -> bool:
-    """Whether `accelerate launch` was told to use an engine."""
+    """Whether `accelerate launch` uses an engine."""
     return os.environ.get(f"ACCELERATE_USE_{engine}", "false").lower() == "true"

@@ -7,8 +7,8 @@
 The head is a linear layer on the last position of the prompt. It starts from the output layer's rows of the two verdict
 words, so that it begins as the next-token verifier does, or at random (MiRAGE, appendix H).
 
-Keys are those of transformers' TrainingArguments, TRL's ModelConfig, and train/arguments.py. Leaves a draft verifier
-in <output_dir>/draft, which eval/predict.py reads and eval/export.py publishes.
+Keys are those of transformers' TrainingArguments, TRL's ModelConfig, and train/arguments.py. Leaves an uncalibrated
+verifier in <output_dir>/draft, which eval/predict.py reads and eval/export.py publishes.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Not by transformers' just-in-time checkpoint (5.23). That one saves between a step's gradients and its update, with
 random numbers drawn that the resumed step draws again; every rank saves by a clock of its own, so that ranks wait for
-each other in different collectives; and the run then ends like a finished one, with a draft and status 0.
+each other in different collectives; and the run then ends like a finished one, with a verifier and status 0.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Preemption(TrainerCallback):
 
     def _agree(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
         if state.global_step >= state.max_steps:
-            return  # all that is left to do is to write the draft
+            return  # all that is left to do is to write the verifier
         self.agreed = self.received
         if args.world_size > 1:
             mine = torch.tensor([self.received], device=args.device)
@@ -88,7 +88,7 @@ class Preemption(TrainerCallback):
             return
         self.trainer.accelerator.wait_for_everyone()  # a launcher ends all ranks when the first of them is gone
         raise PreemptionError(
-            f"{args.output_dir}: the run was told to end, got {signal.Signals(self.agreed).name} in step "
+            f"{args.output_dir}: the run was stopped, got {signal.Signals(self.agreed).name} in step "
             f"{state.global_step} of {state.max_steps}; checkpoint-{state.global_step} holds all of it: start the same "
             "command with --resume_from_checkpoint true to go on",
             128 + self.agreed,

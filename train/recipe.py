@@ -108,7 +108,7 @@ def run(
     """Fine-tune a verifier with a head of `HEADS`, on labels or also on a teacher's margins.
 
     Returns:
-        The draft verifier's directory, or None after `validate_only`.
+        The uncalibrated verifier's directory, or None after `validate_only`.
 
     Raises:
         ConfigError: an output directory in use, or settings that cannot work.
@@ -176,7 +176,7 @@ def _rows(
 
 
 def _read(arguments: VerdictArguments, split: str) -> list[Pair]:
-    # A margin stored with a row is of nobody knows whom: a teacher speaks through its file, and of train alone.
+    # A margin stored with a row has no known teacher: a teacher's margins come from its file, for train rows alone.
     pairs = [dataclasses.replace(p, teacher_margin=None) for p in read_split(arguments.dataset_dir, split)]
     return hide_evidence(pairs) if arguments.claim_only else pairs
 

@@ -1,4 +1,4 @@
-"""What the rounds of train/rounds.py are told, and how options become words of a command line."""
+"""Settings of the rounds of train/rounds.py, and how options become words of a command line."""
 
 from __future__ import annotations
 

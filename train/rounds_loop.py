@@ -50,7 +50,7 @@ class Stage:
 
 
 def stages_of(config: RoundsConfig, number: int) -> list[Stage]:
-    """The commands of a round, in order; the last round's verifier teaches nobody."""
+    """The commands of a round, in order; the last round's verifier is no teacher."""
     folder, python = round_folder(config, number), sys.executable
     data, run, calibrated = folder / "data", folder / "run", folder / "calibrated"
     train = config.train
@@ -128,7 +128,7 @@ PASSED_ON = (signal.SIGTERM, signal.SIGUSR1)  # which train/preemption.py, which
 
 
 class StageError(ProofreelError, RuntimeError):
-    """A command of a round failed or was told to end; `status` is what it exited with, 128 and a signal's number."""
+    """A command of a round failed or was stopped; `status` is what it exited with, 128 and a signal's number."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -192,7 +192,7 @@ def _do(stage: Stage, number: int, lock: int) -> None:
         ) from error
     if received:
         raise StageError(
-            f"round {number}, {stage.name}: the rounds were told to end, got {signal.Signals(received).name}; start "
+            f"round {number}, {stage.name}: the rounds were stopped, got {signal.Signals(received).name}; start "
             "the same command again to go on: what is done is kept",
             128 + received if status == 0 else status if status > 0 else 128 - status,
         )
@@ -218,7 +218,7 @@ def _status_of(command: list[str], lock: int) -> tuple[int, int]:
     here = threading.current_thread() is threading.main_thread()  # only there can signals be handled
     before = {number: signal.signal(number, pass_on) for number in PASSED_ON} if here else {}
     try:
-        # A command that outlives us keeps the lock: nobody else can begin the same stage beside it.
+        # A command that outlives us keeps the lock: no other process can begin the same stage beside it.
         process = subprocess.Popen(command, env={**os.environ, "PATH": beside}, pass_fds=(lock,))
         if received:  # it came before there was anybody to pass it on to
             process.send_signal(received)

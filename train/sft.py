@@ -4,8 +4,8 @@
     accelerate launch train/sft.py --config configs/kitchen_sft.yaml --learning_rate 1e-4 --output_dir runs/other
     accelerate launch train/sft.py --config configs/kitchen_sft.yaml --validate_only true
 
-Keys are those of transformers' TrainingArguments, TRL's ModelConfig, and train/arguments.py. Leaves a draft verifier
-in <output_dir>/draft, which eval/predict.py reads and eval/export.py publishes.
+Keys are those of transformers' TrainingArguments, TRL's ModelConfig, and train/arguments.py. Leaves an uncalibrated
+verifier in <output_dir>/draft, which eval/predict.py reads and eval/export.py publishes.
 """
 
 from collections.abc import Sequence

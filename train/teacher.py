@@ -35,7 +35,7 @@ class TeacherTargets:
     """Rows with their teacher's margins, and what there is to know of the teacher.
 
     Attributes:
-        pairs: in their order; those that nobody and nothing judges are left out.
+        pairs: in their order; those without a label and a teacher's margin are left out.
         counts: `labelled`, `unlabelled` and `doubted` rows with a teacher, `labels_alone` without one, `left_out`.
         listed: each row that is doubted, on its label alone or left out: `pair_id`, `kind`, and the reason.
         record: of the file, for the verifier's directory.

@@ -1,4 +1,4 @@
-"""The claim-only probe: can supported claims be told from the rest without looking at any evidence?
+"""The claim-only probe: can supported claims be separated from the rest without looking at any evidence?
 
 TF-IDF and logistic regression see the words of the claim alone, in grouped cross-validation. Where they succeed, a
 verifier trained on these rows learns to read claims instead of watching videos (Gururangan et al. 2018, "Annotation

@@ -139,7 +139,7 @@ def _before_claim(
 
 
 def _starts(prompt: Prompt) -> dict[str, re.Pattern[str]]:
-    """How a line begins that opens a text; one without any words before its text cannot be told apart."""
+    """How a line begins that opens a text; one without any words before its text cannot be distinguished."""
     span = r"(?: \((?P<start>\d+\.\d)-(?P<end>\d+\.\d) s\))?"
     transcript = re.escape(prompt.transcript.partition("{text}")[0]).replace(re.escape("{span}"), span)
     patterns = {"transcript": transcript}

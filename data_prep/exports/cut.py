@@ -36,7 +36,7 @@ ENCODING = {
     "x264-params": "rc-lookahead=0:mbtree=0:weightp=0",  # the same bytes each time
 }
 _EPSILON_S = 1e-6
-_BT601, _LIMITED = 6, 1  # FFmpeg's numbers: what its conversion from RGB writes when not told otherwise
+_BT601, _LIMITED = 6, 1  # FFmpeg's numbers: what its conversion from RGB writes by default
 
 
 def is_whole_file(segment: VideoSegment) -> bool:

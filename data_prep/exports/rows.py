@@ -65,7 +65,7 @@ def not_carried(pair: Pair, format: Format) -> Iterator[str]:
     if pair.teacher_margin is not None:
         yield "teacher margin"
     if format != "nli" and pair.label == "not_enough":
-        yield "not_enough told from refuted"
+        yield "not_enough apart from refuted"
 
 
 def dataset_info(name: str, file: str, columns: Collection[str]) -> dict[str, Any]:

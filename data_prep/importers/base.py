@@ -133,7 +133,7 @@ def reject(record: Record | Row, message: str, id: str | None = None, kind: str 
 
 
 def read_json_records(path: Path) -> Iterator[Record | Rejected]:
-    """Every object of a JSON list or of a JSON lines file (told apart by the first character), BOM accepted."""
+    """Every object of a JSON list or of a JSON lines file (distinguished by the first character), BOM accepted."""
     data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     if data.lstrip().startswith(b"["):
         yield from _list_items(str(path), data)

@@ -166,7 +166,8 @@ def merge_annotators(rows: Iterable[Row], mode: Mode = "soft") -> tuple[list[Row
         rows: of `read`, over all files.
         mode: `all` keeps every annotator's row. `majority` gives one row per claim with the label most annotators
             gave; an even split is kept out. `soft` does the same and sets `soft_label` to the share of annotators who
-            found support; an even split has no label there, only its `soft_label`. What nobody judged is kept out.
+            found support; an even split has no label there, only its `soft_label`. Claims that were not judged are left
+            out.
 
     Returns:
         The rows in order of first appearance, and what was kept out, none of it blocking. `meta["votes"]` counts. A

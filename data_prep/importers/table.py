@@ -51,7 +51,7 @@ class TableOptions:
             at least one is needed; `start` and `end` (seconds, or M:SS and H:MM:SS) are the span of video and
             transcript. `split` may be `_split`, what a saved data set calls the part a row is in.
         labels: what the values of `label` mean, as "value=label", a number or boolean by its JSON text, e.g.
-            ("1=supported", "0=refuted", "null=none"); `none` is a row nobody has judged. Empty: the values are labels.
+            ("1=supported", "0=refuted", "null=none"); `none` is a row without a judgment. Empty: the values are labels.
         splits: the same for `split`.
         constants: fields that are the same in every row, as "field=value".
         keep: columns to keep in `meta`, under their dotted names.

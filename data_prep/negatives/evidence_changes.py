@@ -28,7 +28,7 @@ def other_time(request: Request, gap_s: float) -> Proposals:
     """The same video elsewhere: first other annotated segments, then windows of the same length.
 
     Both keep `gap_s` seconds to every span where the claim is known to hold. Evidence with anything but video needs an
-    annotated segment of the same kinds: nobody knows what is said in a drawn window.
+    annotated segment of the same kinds: what is said in a drawn window is unknown.
     """
     evidence = request.pair.evidence
     segments = [piece for piece in evidence if isinstance(piece, VideoSegment)]

@@ -2,7 +2,7 @@
 
 The recipe is MiRAGE's (appendix H.2): all true pairs and as many false ones, 75% of them hard by the predictions of a
 strong model, 25% drawn at random. What is added here: negatives come from the group and role of the positives where
-there are enough, and a negative that nobody judged and the model scores very high is reviewed, not trained on.
+there are enough, and a negative without a human judgment that the model scores very high is reviewed, not trained on.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class MiningConfig:
 
 @dataclass(frozen=True)
 class Review:
-    """A row that somebody should look at: a negative that may be true (`too_certain`), or one `unscored`."""
+    """A row for human review: a negative that may be true (`too_certain`), or one `unscored`."""
 
     kind: Literal["too_certain", "unscored"]
     reason: str
@@ -157,7 +157,7 @@ def _check_same_rows(pairs: Iterable[Pair], scores: Mapping[str, Score], where: 
 
 
 def _is_of_other_evidence(pair: Pair, score: Score) -> bool:
-    """Media are told apart by name alone: on another machine their folder is another."""
+    """Media are distinguished by name alone: on another machine their folder is another."""
     scored = named_evidence(score.evidence) if score.evidence else None
     return scored is not None and scored != named_evidence(evidence_key(pair.evidence))
 

@@ -189,7 +189,7 @@ def altered_by_model(
         per_claim: altered pairs per claim.
         attempts: how often the model is asked for the same claims, the complaints added.
         known_only: a part must hold a word that is true somewhere in the data set or in its word groups. A word that is
-            only ever false can be told from text alone.
+            only ever false can be recognised from text alone.
         true_in_group: normalised claims that hold in the segment's group: never made.
 
     Returns:

@@ -121,7 +121,7 @@ def _batches(items: Iterable[Row | Rejected]) -> Iterator[list[Row | Rejected]]:
 
 
 def _import_merged(staging: Staging, config: BuildConfig, number: int, root: Path) -> int:
-    """Add a source whose rows can only be told from one another together, in one go."""
+    """Add a source whose rows can only be distinguished together, in one go."""
     source, step, read = config.sources[number], f"import/{number}", _reader(config, number, None)
     if (done := staging.progress(step)) is not None:
         return done

@@ -76,7 +76,7 @@ class _ReachedRows:
 
 @dataclass(frozen=True)
 class _Trial:
-    """A risk tried out: calibrations, who answered, and cross-fitted margins (NaN where nobody did)."""
+    """A risk tried out: calibrations, who answered, and cross-fitted margins (NaN where no stage did)."""
 
     calibrations: tuple[Calibration, ...]
     bands: tuple[Band, ...]

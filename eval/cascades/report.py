@@ -49,7 +49,7 @@ def measure(
         plan, scored: of the reported rows, which the plan was not fitted on.
         costs: per stage, of these rows.
         stages: how each stage is called.
-        seconds: wall times somebody measured, by what was timed.
+        seconds: measured wall times, by what was timed.
         n_draws: of the paired intervals, clustered by group.
     """
     check_aligned(scored, costs)

@@ -9,7 +9,7 @@ The authors' code takes the mean over facts of each fact's share of relevant cit
 own "f1_per_fact" and "murgat_per_fact". A system's score is the mean over its responses, as in tables 1 and 5 (there
 MURGAT-S is not the product of the means); `pooled` takes all its sentences as one response.
 
-Where a judgment failed, a score has bounds. A sentence of which nobody knows whether it is verifiable, or that could
+Where a judgment failed, a score has bounds. A sentence of which it is unknown whether it is verifiable, or that could
 not be cut into facts, stands as one fact with its own citations and no verdicts: left out of a ratio it would lie
 between the two bounds. Without a verifiable sentence no score is defined; with none that is cited, coverage and
 MURGAT-Score are 0, and attribution is not defined.
@@ -54,8 +54,8 @@ class FactCitation:
     Attributes:
         text: as it was written.
         modality: None where it cannot be read.
-        relevant: None: nobody knows.
-        reason: why nobody knows, or why it counts as wrong unjudged.
+        relevant: None: unknown.
+        reason: why it is unknown, or why it counts as wrong unjudged.
     """
 
     text: str
@@ -66,7 +66,7 @@ class FactCitation:
 
 @dataclass(frozen=True)
 class JudgedFact:
-    """An atomic fact, its citations, and whether they support it together; `reason`: why nobody knows."""
+    """An atomic fact, its citations, and whether they support it together; `reason`: why it is unknown."""
 
     text: str
     citations: tuple[FactCitation, ...]
@@ -79,7 +79,7 @@ class JudgedSentence:
     """A sentence with its citations in it.
 
     Attributes:
-        verifiable: None: nobody knows.
+        verifiable: None: unknown.
         facts: of a verifiable sentence with citations.
         error: what step failed, and why.
     """

@@ -1,7 +1,7 @@
 """Selective prediction: how the error rate falls as the least confident verdicts are withheld.
 
 Rows are accepted in descending confidence. K rows accepted with E errors among them are at coverage K / n, at
-selective risk E / K and at generalised risk E / n. Rows of equal confidence cannot be told apart, so no result depends
+selective risk E / K and at generalised risk E / n. Rows of equal confidence cannot be ordered, so no result depends
 on their order.
 
 `aurc` knows three rules, which differ in the third decimal at n = 1,000; papers print them times 100 or 1,000:

@@ -1,6 +1,6 @@
-"""From a draft and its calibration to the published verifier directory.
+"""From an uncalibrated verifier and its calibration to the published verifier directory.
 
-An adapter may be merged into its base on the way, and a draft of an older release may take up today's time rule. Its
+An adapter may be merged into its base on the way, and one of an older release may take up today's time rule. Its
 calibration is then kept where the margins of the calibration rows stay the same; where they do not, it is fitted again
 on the new ones if `recalibrate` says so, else refused.
 """
@@ -151,12 +151,12 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Change:
-    """How a draft is changed before it is exported.
+    """How a verifier is changed before it is exported.
 
     Attributes:
         merge: merge the adapter into its full-precision base and store the whole model.
         dtype: of the merged weights; None: as trained.
-        time_rule: by which it places frames from now on; None: as the draft says.
+        time_rule: by which it places frames from now on; None: as the verifier says.
         recalibrate: where that changes the function, fit calibration and thresholds again instead of refusing.
     """
 
@@ -168,7 +168,7 @@ class Change:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A draft that will be exported as it is, the calibration folder that belongs to it, and what a change did."""
+    """A verifier that will be exported as it is, the calibration folder that belongs to it, and what a change did."""
 
     draft: Path
     calibration: Path
@@ -190,10 +190,10 @@ def export(
 
     Args:
         draft: what training left.
-        calibration: folder with calibration.json and thresholds.json fitted on the draft's own predictions.
+        calibration: folder with calibration.json and thresholds.json fitted on the verifier's own predictions.
         data: data set whose calibration split gives the golden inputs, and the rows a changed verifier is compared on.
         out: must not exist.
-        base: base checkpoint, if not where the draft says.
+        base: base checkpoint, if not where the verifier says.
         evaluation: what travels along as eval/.
         change: store the whole model instead of an adapter, or take up another time rule.
         license: for the model card.
@@ -280,7 +280,7 @@ def _changed(
     change: Change,
     device: str,
 ) -> _Ready:
-    """The changed draft with its calibration: the one there is where margins are the same, else one fitted again."""
+    """The changed verifier with its calibration: the one there is where margins are the same, else one fitted again."""
     trained_dtype, changed = read_directory(draft).dtype, draft
     if change.merge:
         write_merged(draft, changed := work / "merged", base, change.dtype)
@@ -311,7 +311,7 @@ def _changed(
 
 
 def _write_ruled(draft: Path, out: Path, time_rule: TimeRule) -> Path:
-    """The same draft under another time rule."""
+    """The same verifier under another time rule."""
     config = read_directory(draft)
     base = dataclasses.replace(config.base, path=relative_base(config.base.path, old=draft, new=out))
     took = {"from": config.time_rule, "from_fingerprint": fingerprint(draft)}
@@ -341,7 +341,7 @@ def _check_holds(evaluation: Evaluation, ready: _Ready) -> None:
 
 
 def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path) -> VerifierConfig:
-    """Weights, processor, configuration, decision and golden inputs. A changed draft is temporary: its files move."""
+    """Weights, processor, configuration, decision and golden inputs. A changed one is temporary: its files move."""
     config = _described(read_directory(ready.draft), out, ready, verifier)
     move_or_copy = shutil.copy2 if ready.measured is None else shutil.move
     unwanted = shutil.ignore_patterns(MANIFEST)

@@ -30,7 +30,7 @@ def push_to_hub(
     """
     read_directory(directory)
     if not (directory / THRESHOLDS_FILE).is_file():
-        raise DirectoryError(f"{directory}: is a draft, got no {THRESHOLDS_FILE}; export it first")
+        raise DirectoryError(f"{directory}: is an uncalibrated verifier, got no {THRESHOLDS_FILE}; export it first")
     if api is None:
         from huggingface_hub import HfApi
 

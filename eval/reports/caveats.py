@@ -34,7 +34,7 @@ def watermark(
     calibration: Calibration,
     fitted_rows: Mapping[str, Sequence[str]] | None,
 ) -> str:
-    """`IN-SAMPLE` where a row was fitted on, `UNCHECKED` where that cannot be told, nothing where rows are unseen."""
+    """`IN-SAMPLE` where a row was fitted on, `UNCHECKED` where that is unknown, nothing where rows are unseen."""
     if _seen(predictions, calibration, fitted_rows):
         return IN_SAMPLE
     return UNCHECKED if _unchecked(predictions, fitted_rows) else ""

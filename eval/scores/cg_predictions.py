@@ -343,8 +343,8 @@ def judge_open_answers(
 
     def first(both: tuple[ClueQuestion, str]) -> FirstStep:
         question, answer = both
-        told = f"Question: {question.question}\nReference answer: {question.answer}\nModel's answer: {answer}"
-        return ask(model, [{"role": "system", "content": prompt}, {"role": "user", "content": told}], parse_first_step)
+        text = f"Question: {question.question}\nReference answer: {question.answer}\nModel's answer: {answer}"
+        return ask(model, [{"role": "system", "content": prompt}, {"role": "user", "content": text}], parse_first_step)
 
     firsts = list(map_ordered(first, zip(questions, answers, strict=True), concurrency))
     pairs = {}

@@ -6,7 +6,7 @@ claims, weighs them. Topics (`human_eval_subset.json`): see `data_prep/importers
 `importance`, and of a video `quality`, may weigh too.
 
 Claims are extracted from sentences with the prompt `prompts/mirage_claims.txt`. A sentence whose answer cannot be read
-ends the run with that answer quoted: a share has no bounds where nobody knows how many claims there are.
+ends the run with that answer quoted: a share has no bounds where the number of claims is unknown.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def _sentence(where: str, lists: dict[str, list[Any]], i: int) -> Sentence:
     weights = [_weight(where, "importance", {"importance": each}) for each in importance]
     # Paths of the authors' machine end in the id; the joined id has no extension.
     names = tuple(dict.fromkeys(Path(video_name(citation)).stem for citation in citations))
-    told = None if claims is None else tuple(Claim(*each) for each in zip(claims, weights, strict=True))
-    return Sentence(text, names, told or (), needs_claims=claims is None)
+    weighted = None if claims is None else tuple(Claim(*each) for each in zip(claims, weights, strict=True))
+    return Sentence(text, names, weighted or (), needs_claims=claims is None)
 
 
 def _contexts(where: str, value: dict[str, Any]) -> dict[str, str]:

@@ -134,7 +134,7 @@ def info_scores(predicted: Iterable[bool | None], reference: Iterable[bool | Non
     """InfoP, InfoR, InfoF1 (MiRAGE, equations 1 and 2).
 
     Args:
-        predicted: is each predicted claim supported by the reference; None: nobody knows.
+        predicted: is each predicted claim supported by the reference; None: unknown.
         reference: is each reference claim supported by the prediction.
     """
     predicted, reference = list(predicted), list(reference)

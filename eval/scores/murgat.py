@@ -256,7 +256,7 @@ def cited_fact(judged: Attributed, counts_as_wrong: Collection[ProblemKind] = ()
     Relevance of a citation is its own verdict, and recall the verdict on all together (MuRGAt, section 3.3.2).
 
     Args:
-        judged: the claim's attribution, with labels: an uncalibrated draft has none.
+        judged: the claim's attribution, with labels: an uncalibrated verifier has none.
         counts_as_wrong: kinds of problems whose citations support nothing. Of the others, as of failures, there is no
             verdict: `attribution` then leaves the fact out and counts it, as the published evaluation does where a
             span cannot be cut. With "beyond_end" and "malformed" here, a model cannot gain by citing what is not there.

@@ -51,7 +51,7 @@ class Prediction:
     Attributes:
         margin: log-odds of supported, float32 (stored so; other values are rounded to it). NaN where scoring failed.
         p_supported: probability in [0, 1]; NaN where scoring failed.
-        label: None for a row nobody has judged.
+        label: None for a row without a judgment.
         group: what ties rows together statistically; rows with an empty group stand alone.
         error: why scoring failed; None where it did not.
         evidence: JSON of `rows.evidence_key`, so that a report can show it.

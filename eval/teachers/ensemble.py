@@ -124,7 +124,7 @@ def write_teacher_file(path: str | Path, joined: Joined) -> None:
 
 
 def check_output(path: Path, inputs: Iterable[Path], overwrite: bool) -> None:
-    """Refuse to replace an input ever, and a file that is there unless told to."""
+    """Refuse to replace an input ever, and an existing file unless that is asked for."""
     if path.resolve() in [each.resolve() for each in inputs]:
         raise RowError(f"{path}: is one of the predictions that are read, got it as the output too; name another file")
     if path.is_dir():

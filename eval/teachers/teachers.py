@@ -25,7 +25,7 @@ LABELS = ("supported", "refuted")
 """Of a file that does not name its labels: older ones, and foreign ones."""
 OWN, UNCALIBRATED = "own", "uncalibrated"
 RATES_APART = 0.1
-"""Positive rates of calibration and scored rows that differ by more are told: probabilities hold for one rate."""
+"""Positive rates of calibration and scored rows that differ by more are reported: probabilities hold for one rate."""
 
 
 @dataclass(frozen=True)

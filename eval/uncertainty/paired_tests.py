@@ -28,7 +28,7 @@ from .headline import headline_names, headline_values
 
 @dataclass(frozen=True)
 class Matched:
-    """Rows that both verifiers scored and somebody labelled, in the first one's order; and what was left out.
+    """Rows that both verifiers scored and that have a label, in the first one's order; and what was left out.
 
     Attributes:
         margins_2N, p_2N: of the first and of the second verifier, shape (2, n).

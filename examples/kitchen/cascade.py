@@ -23,7 +23,7 @@ from proofreel.models.cascades import Cascade, CascadeStage, View, shares
 from proofreel.models.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SEED = 91  # a world that nobody trained or calibrated on
+SEED = 91  # a world for neither training nor calibration
 
 
 def main(argv: Sequence[str] | None = None) -> int:

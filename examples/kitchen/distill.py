@@ -110,7 +110,7 @@ def make_teacher(folder: Path, out: Path, seed: int, *more: object) -> None:
 
 
 def train(folder: Path, script: str, config: str, data: Path, seed: int, *more: object) -> None:
-    """One training run, if its draft is not there; one that was killed goes on."""
+    """One training run, if its verifier is not there; one that was killed goes on."""
     commands.train(folder, script, config, data, "--seed", seed, *more)
 
 

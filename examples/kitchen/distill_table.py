@@ -24,7 +24,7 @@ class Row:
     """One trained verifier: what it is, how it was made, and where it lies."""
 
     name: str
-    told: str
+    description: str
     folder: Path
 
 
@@ -72,7 +72,7 @@ def table_of_kinds(kinds: Sequence[Sequence[Sequence[Row]]], out: Path, n_draws:
         alone = [rows for rows in students if rows[0].name != "distilled"]
         for rows in (each for each in students if each not in alone):
             found, best = judged[rows[0].folder], judged[teacher[0].folder]
-            lines += ["", f"{rows[0].told}, after {teacher[0].told}:", ""]
+            lines += ["", f"{rows[0].description}, after {teacher[0].description}:", ""]
             lines += [_ratio("AUC over that of the teacher", found, best)]
             for other in alone:
                 few = judged[other[0].folder]
@@ -93,7 +93,7 @@ def _lines(runs: Sequence[Sequence[Row]], judged: Sequence[Judged], speeds: Sequ
     for rows, found, speed in zip(runs, judged, speeds, strict=True):
         auc, f1, raw_ece = (mean_text(found, name) for name in ("auc", "f1", "ece_before"))
         of_seeds, ece = seeds_text(found.of_seeds["auc"]), f"{found.observed['ece_event']:.3f}"
-        cells = [rows[0].name, rows[0].told, auc, of_seeds, f1, raw_ece, ece, f"{speed:.0f}"]
+        cells = [rows[0].name, rows[0].description, auc, of_seeds, f1, raw_ece, ece, f"{speed:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
 

@@ -23,8 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="same seed, same annotations and frames (default 0)")
     names = tuple(split.upper() for split in SPLITS)
     for flag, default, what in (("--clips", CLIPS, "single-step clips"), ("--long", LONG, "narrated videos")):
-        told = f"{what} of each split (default {' '.join(map(str, default))})"
-        parser.add_argument(flag, type=int, nargs=4, metavar=names, default=default, help=told)
+        text = f"{what} of each split (default {' '.join(map(str, default))})"
+        parser.add_argument(flag, type=int, nargs=4, metavar=names, default=default, help=text)
     parser.add_argument("--pretrain", type=int, default=0, help="further clips with captions only (default 0)")
     args = parser.parse_args(argv)
     settings = Settings(args.seed, tuple(args.clips), tuple(args.long), args.pretrain)

@@ -24,7 +24,7 @@ from proofreel.core import SPLITS, Pair, VideoSegment
 from proofreel.data_prep.dataset import MANIFEST, read_split, write_pairs
 from proofreel.data_prep.negatives import swapped_negatives
 
-WORLD = 1  # settings were chosen in world 0: what is reported is of clips that nobody had looked at
+WORLD = 1  # settings were chosen in world 0: what is reported is of clips that were not looked at
 CLIPS, LONG = (320, 40, 120, 220), (20, 6, 10, 40)
 CANDIDATES = 8  # for every true claim
 

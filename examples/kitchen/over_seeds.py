@@ -72,8 +72,8 @@ class Difference:
     def __str__(self) -> str:
         sign = "+" if self.null == 0 else ""
         clips, seeds = (f"{low:{sign}.3f} to {high:{sign}.3f}" for low, high in (self.clips, self.seeds))
-        told = f"{self.value:{sign}.3f} (clips {clips}; seeds {seeds if len(self.of_seeds) > 1 else 'one alone'})"
-        return told if self.decided else f"{told}, {UNDECIDED}"
+        text = f"{self.value:{sign}.3f} (clips {clips}; seeds {seeds if len(self.of_seeds) > 1 else 'one alone'})"
+        return text if self.decided else f"{text}, {UNDECIDED}"
 
 
 def judge(seeds: Sequence[Sequence[Prediction]], n_draws: int, decisions: Sequence[Path] = ()) -> Judged:
@@ -156,6 +156,6 @@ def seeds_text(values: Sequence[float], sign: str = "") -> str:
 
 def made_with(judged: Judged, n_draws: int, drawn: str = "resamples of clips") -> str:
     """The last line of a table: what was drawn from, and with which versions."""
-    told = ", ".join(f"{name} {number}" for name, number in versions().items())
+    versions_text = ", ".join(f"{name} {number}" for name, number in versions().items())
     seeds = len(judged.of_seeds["auc"])
-    return f"{seeds} training seeds, {judged.n_groups} test clips, {n_draws} {drawn}; {told}"
+    return f"{seeds} training seeds, {judged.n_groups} test clips, {n_draws} {drawn}; {versions_text}"

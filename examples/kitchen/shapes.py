@@ -1,7 +1,7 @@
 """Outlines of ingredients and tools: lists of coloured polygons around (0, 0), in pixels of an 84-pixel frame, y down.
 
 What must be recognised is several 14-pixel patches large and nothing in it is thinner than half a patch. Colour belongs
-to ingredients; tools are black and white, told apart by their silhouettes.
+to ingredients; tools are black and white, distinguished by their silhouettes.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m examples.kitchen.table --data runs/demo/data --out runs/kitchen-table
 
 The rows are those of MiRAGE's table 10 (arXiv 2510.24870, appendix H), each the mean over the seeds; below the table
-what differs in one thing is compared. Every command is printed before it runs and told beside its row; what is there
+what differs in one thing is compared. Every command is printed before it runs and listed beside its row; what is there
 already is not made again, so that a killed run goes on where it stopped. About half an hour for each seed on two CPU
 cores.
 """

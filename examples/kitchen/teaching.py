@@ -1,4 +1,4 @@
-"""Clips and lessons to batches: the verifier's own road (frames by time, processor, packing), with answers as targets.
+"""Clips and lessons to batches: as in the verifier (frames by time, processor, packing), with answers as targets.
 
 Shape suffixes: _B rows, _T tokens of a row, _F frames, _N answer tokens of a batch, _V vocabulary.
 """

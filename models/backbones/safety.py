@@ -1,4 +1,4 @@
-"""What may be read of a folder that somebody else wrote: JSON that is only data, weights that are no pickle.
+"""What may be read of a folder from a stranger: JSON that is only data, weights that are no pickle.
 
 Nothing here loads, imports or runs anything that a file names. A key that would make a library fetch code, import a
 class or read another folder is refused; names of classes must be among those of a backbone (`processor_classes`).

@@ -38,7 +38,7 @@ def meta_model(config: PreTrainedConfig, head: Head | None = None) -> PreTrained
     if head is not None:
         config = copy.deepcopy(config)
         config.id2label = dict(enumerate(head.labels))
-    # Under ZeRO-3 transformers would shard parts of it over the ranks, were it not told that this is done already.
+    # Under ZeRO-3 transformers would shard parts of it over the ranks, if it did not know that this is done already.
     with torch.device("meta"), set_zero3_state():
         return backbone_for(config.model_type).network(scored=head is not None)(config)
 

@@ -67,7 +67,7 @@ class GroupCorrections:
         """Refuse a column that is not known when a row is scored."""
         if self.key not in GROUP_KEYS:
             raise CalibrationError(
-                f"calibration: groups are told by one of {list(GROUP_KEYS)}, got {self.key!r}; fit it again"
+                f"calibration: groups are keyed by one of {list(GROUP_KEYS)}, got {self.key!r}; fit it again"
             )
 
     def apply(self, logits: ArrayLike, keys: ArrayLike) -> Floats:

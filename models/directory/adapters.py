@@ -30,7 +30,7 @@ def check_start(directory: str | Path, base_sha256: str, ours: Any, head: Head) 
     """What can be known without a network; returns the verifier's fingerprint.
 
     Args:
-        directory: a draft or an exported verifier that holds an adapter.
+        directory: an uncalibrated or an exported verifier that holds an adapter.
         base_sha256: `weights_sha256` of the base to be trained.
         ours: the LoRA configuration to train with.
         head: what is to be trained.
@@ -115,10 +115,10 @@ _NOT_NEEDED = {"peft", "bitsandbytes"}
 def write_merged(
     directory: str | Path, out: str | Path, base: str | Path | None = None, dtype: Dtype | None = None
 ) -> VerifierConfig:
-    """Write the draft `out`: the verifier of `directory` with its adapter merged, no calibration and no golden inputs.
+    """Write the uncalibrated verifier `out`: that of `directory`, adapter merged, without golden inputs.
 
     Args:
-        directory: a verifier that is an adapter, draft or published.
+        directory: a verifier that is an adapter, uncalibrated or published.
         out: must not exist.
         base: base checkpoint, if not where the directory says.
         dtype: of the stored weights; that of the verifier where None.

@@ -3,7 +3,7 @@
     verifier_config.json      schema, base and its weight hash, prompt, label words and ids, positions, sampling
     adapter/ or model/        safetensors: LoRA weights over the base, or the whole model
     processor/                tokenizer, chat template, image and video processors
-    calibration.json          absent in a draft that was trained but not yet calibrated
+    calibration.json          absent in a verifier that is not calibrated yet
     thresholds.json           named operating points, likewise
     golden/                   small inputs with the margins they must give
     MANIFEST.sha256           hash of every other file
@@ -230,7 +230,7 @@ def check_contents(directory: Path) -> None:
 
 
 def trained_on(directory: str | Path) -> list[str] | None:
-    """SHA-256 of each shard of train rows that a draft learnt from; None where that was not recorded."""
+    """SHA-256 of each shard of train rows that a verifier was trained on; None where that was not recorded."""
     return read_json(Path(directory) / CONFIG).get("trained", {}).get("train_shards")
 
 

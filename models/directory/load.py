@@ -126,7 +126,7 @@ def _tell_older_rule(directory: Path, rule: str) -> None:
     """Once per directory and process: what it keeps, and how to leave it."""
     _log.warning(
         "%s: keeps the time rule %r, by which some regular frames stand one position early, and its margins; "
-        "`proofreel export --time-rule %s --recalibrate` of its draft takes up today's (docs/positions.md)",
+        "`proofreel export --time-rule %s --recalibrate` of its training run takes up today's (docs/positions.md)",
         directory,
         rule,
         TIME_RULES[0],

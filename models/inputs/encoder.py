@@ -192,7 +192,7 @@ class Encoder:
         return self._ids(self.chat.claim(claim, context))
 
     def check_readable(self, evidence: tuple[Evidence, ...]) -> None:
-        """`ModelInputError` if the backbone has no eyes and the evidence shows something; ask before decoding it."""
+        """`ModelInputError` if the backbone has no vision tower and the evidence is visual; call it before decoding."""
         shown = next((e for e in evidence if isinstance(e, (VideoSegment, Image))), None)
         if shown is not None and not self.layout.sees:
             raise ModelInputError(

@@ -286,7 +286,7 @@ class Entailment:
     def _judged(
         self, claims: Sequence[str], sources: Callable[[], tuple[Evidence, ...]], contexts: Sequence[str | None]
     ) -> list[Verdict]:
-        """Verdicts on claims about the same sources; failures told."""
+        """Verdicts on claims about the same sources; failures reported."""
         contexts = [self._context(context) for context in contexts]
         try:
             evidence = sources()

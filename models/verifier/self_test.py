@@ -114,11 +114,11 @@ def selftest(directory: str | Path, verifier: Verifier, dtype: str) -> SelfTest:
         dtype: the verifier runs in, which decides on the tolerance (`TOLERANCE`).
 
     Raises:
-        DirectoryError: a draft, or golden inputs that do not fit together.
+        DirectoryError: an uncalibrated verifier, or golden inputs that do not fit together.
     """
     folder = Path(directory) / "golden"
     if not (folder / "golden.json").is_file():
-        raise DirectoryError(f"{directory}: no golden inputs; a draft has none, run eval/export.py first")
+        raise DirectoryError(f"{directory}: no golden inputs; export writes them, run eval/export.py first")
     cases = _cases(folder / "golden.json")
     tensors = load_file(folder / "media.safetensors") if (folder / "media.safetensors").is_file() else {}
     expected, actual = [], []

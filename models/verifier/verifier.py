@@ -103,7 +103,7 @@ class Verifier:
         """Load a verifier directory, after checking it (docs/verifier-directory.md).
 
         Args:
-            path_or_hub_id: a folder written by export (or a draft written by training), or a hub id.
+            path_or_hub_id: a folder written by export (or one that training wrote), or a hub id.
             device: where to run; a GPU if there is one.
             dtype: of the weights (float32, bfloat16, float16); None: as recorded. What another one changes of the
                 calibrated function is said in `notes`; so with quantization.
@@ -257,7 +257,7 @@ class Verifier:
         Thresholds stay where they are, on the corrected probability. `notes` records the prior.
 
         Raises:
-            CalibrationError: an uncalibrated draft, or a share outside (0, 1).
+            CalibrationError: an uncalibrated verifier, or a share outside (0, 1).
         """
         other = copy.copy(self)
         other.decision = with_prior(self.decision, prior)

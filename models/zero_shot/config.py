@@ -60,7 +60,7 @@ class ZeroShotConfig:
     """Who is asked, and how: a prompt, what is seen of a video, and either an endpoint or a model.
 
     Raises:
-        ConfigError: both or neither, words an endpoint's answer cannot be told apart by, or an endpoint that is asked
+        ConfigError: both or neither, words that do not distinguish an endpoint's answers, or an endpoint that is asked
             to go on with an answer.
     """
 

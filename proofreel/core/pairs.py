@@ -83,7 +83,7 @@ class Pair:
         id: unique in its data set.
         claim: one sentence that may be true or false.
         evidence: judged together; never empty.
-        label: None for a row nobody has judged.
+        label: None for a row without a judgment.
         context: the sentence or paragraph the claim was taken from.
         soft_label: probability of supported in [0, 1], where annotators or a teacher disagree.
         split: one of `SPLITS`; None before the build assigns it.

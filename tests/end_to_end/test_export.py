@@ -354,6 +354,6 @@ def test_what_is_damaged_or_a_draft_is_not_pushed(exported, run, tmp_path):
     hub = Hub()
     with pytest.raises(DirectoryError, match=r"README\.md"):
         push_to_hub(copy, "me/verifier", api=hub)
-    with pytest.raises(DirectoryError, match="is a draft"):
+    with pytest.raises(DirectoryError, match="uncalibrated verifier"):
         push_to_hub(run.draft, "me/verifier", api=hub)
     assert hub.calls == []

@@ -186,7 +186,7 @@ def test_a_signal_is_passed_on_to_the_training_and_its_status_is_the_rounds(valu
 
     before = signal.signal(number, not_passed_on)
     try:
-        with pytest.raises(StageError, match=f"round 0, train: the rounds were told to end, got SIG{name}") as found:
+        with pytest.raises(StageError, match=f"round 0, train: the rounds were stopped, got SIG{name}") as found:
             run_rounds(config_of(values))
         assert signal.getsignal(number) is not_passed_on
     finally:

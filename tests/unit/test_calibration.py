@@ -77,7 +77,7 @@ def test_identity_survives_json_and_changes_nothing() -> None:
         ({"parameters": {"a": 1.0}}, "not of this method"),
         ({"positive_rate": 1.5}, r"positive_rate must lie in \[0, 1\]"),
         ({"prior": 0.0}, "the prior must lie inside"),
-        ({"by_group": {"key": "label", "corrections": {}}}, "groups are told by one of"),
+        ({"by_group": {"key": "label", "corrections": {}}}, "groups are keyed by one of"),
         ({"by_group": {"key": "role", "corrections": {"A": {"slope": 1.0}}}}, "A: keys are missing"),
         ({"by_group": {"key": "role", "corrections": 3}}, "must be a JSON object"),
         ({"extra": 1}, "unknown keys"),

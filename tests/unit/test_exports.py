@@ -129,7 +129,7 @@ def test_answers_are_the_label_words(video, tmp_path):
     turns = [row["messages"] for row in rows_of(tmp_path / "out.jsonl")]
     assert [t[-1]["content"] for t in turns] == ["<response>true", "<response>false", "<response>false"]
     assert [t[0]["role"] for t in turns] == ["user"] * 3, "no empty system turn"
-    assert report.not_carried == {"not_enough told from refuted": 1}
+    assert report.not_carried == {"not_enough apart from refuted": 1}
 
 
 # ---- layouts
