@@ -293,15 +293,116 @@ _STOP = re.compile(r"(?<![.!?])[.!?]+[\"'”’)\]]*(?=\s+[^\sa-z]|\s*$)|\n+")
 _ABBREVIATION = re.compile(
     r"(?i:\b(?:mr|mrs|ms|dr|prof|st|vs|cf|ca|approx|fig|vol|e\.g|i\.e|a\.m|p\.m|u\.s))\.$"
     r"|(?:^|\n)[ \t]*[0-9]{1,2}\.$"
-    r"|\b(?!Option|Answer|Choice|Statement|Figure|Point|Step|Plan)[A-Z][a-z]+ [A-Z]\.$"
 )
+_LETTER = re.compile(r"(?:^|[\s(\"'“‘.])[^\W\d_]\.$")
+_LABELLED = re.compile(
+    r"(?i:\b(?:options?|answers?|choices?|statements?|figure|point|step|plan)(?: (?:is|are))? )\S\.$"
+)
+_NEXT_WORD = re.compile(r"[ \t]+([^\W\d_](?:\.|[^\W\d_]*))")
+_OPENERS = frozenset(
+    [
+        "a",
+        "after",
+        "again",
+        "all",
+        "also",
+        "although",
+        "an",
+        "and",
+        "another",
+        "as",
+        "at",
+        "because",
+        "before",
+        "both",
+        "but",
+        "by",
+        "each",
+        "finally",
+        "first",
+        "for",
+        "from",
+        "he",
+        "hence",
+        "her",
+        "here",
+        "his",
+        "how",
+        "however",
+        "i",
+        "if",
+        "in",
+        "instead",
+        "it",
+        "its",
+        "later",
+        "meanwhile",
+        "my",
+        "neither",
+        "next",
+        "no",
+        "not",
+        "now",
+        "on",
+        "one",
+        "only",
+        "or",
+        "our",
+        "second",
+        "she",
+        "since",
+        "so",
+        "some",
+        "that",
+        "the",
+        "their",
+        "then",
+        "there",
+        "therefore",
+        "these",
+        "they",
+        "this",
+        "those",
+        "thus",
+        "we",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "who",
+        "why",
+        "with",
+        "you",
+        "your",
+        "option",
+        "answer",
+        "choice",
+    ]
+)
+
+
+def _is_initial(text: str, stop: re.Match[str]) -> bool:
+    before = text[max(0, stop.start() - 24) : stop.start() + 1]
+    following = _NEXT_WORD.match(text, stop.end(), stop.end() + 40)
+    return (
+        stop.group() == "."
+        and _LETTER.search(before) is not None
+        and before[-2].isupper()
+        and following is not None
+        and following[1][0].isupper()
+        and following[1].lower() not in _OPENERS
+        and not _LABELLED.search(before)
+    )
 
 
 def cited_sentences(text: str) -> list[str]:
     """The sentences of a text, each with its citations, also those written after its full stop.
 
     A sentence ends at . ! or ? before whitespace and no small letter, or at a line break; not after an abbreviation,
-    an initial or the number of a list item, and not inside a citation.
+    an initial or the number of a list item, and not inside a citation. A single capital letter is an initial before a
+    capitalised word ("A. Smith", "J. R. Smith"), but not before a word that opens sentences ("Therefore A. Then") nor
+    as a label ("Option A. Smith", "The answer is A. Smith"). "Vitamin C. Smith" is thus taken for a name.
     """
     ends: list[int] = []
     removed = parse_citations(text).removed
@@ -311,7 +412,9 @@ def cited_sentences(text: str) -> list[str]:
             number += 1
         if stop.end() <= position or (number < len(removed) and removed[number][0] <= stop.start()):
             continue
-        if "\n" not in stop.group() and _ABBREVIATION.search(text, max(0, stop.start() - 24), stop.start() + 1):
+        if "\n" not in stop.group() and (
+            _ABBREVIATION.search(text, max(0, stop.start() - 24), stop.start() + 1) or _is_initial(text, stop)
+        ):
             continue
         position = stop.end()
         if number < len(removed) and not text[position : removed[number][0]].strip():
