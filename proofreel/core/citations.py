@@ -295,90 +295,14 @@ _ABBREVIATION = re.compile(
     r"|(?:^|\n)[ \t]*[0-9]{1,2}\.$"
 )
 _LETTER = re.compile(r"(?:^|[\s(\"'“‘.])[^\W\d_]\.$")
-_LABELLED = re.compile(
-    r"(?i:\b(?:options?|answers?|choices?|statements?|figure|point|step|plan)(?: (?:is|are))? )\S\.$"
-)
+_LABEL = "(?:options?|answers?|choices?|statements?|figure|point|step|plan)"
+_LABELLED = re.compile(rf"(?i:\b{_LABEL}(?: (?:is|are))? )\S\.$")
 _NEXT_WORD = re.compile(r"[ \t]+([^\W\d_](?:\.|[^\W\d_]*))")
-_OPENERS = frozenset(
-    [
-        "a",
-        "after",
-        "again",
-        "all",
-        "also",
-        "although",
-        "an",
-        "and",
-        "another",
-        "as",
-        "at",
-        "because",
-        "before",
-        "both",
-        "but",
-        "by",
-        "each",
-        "finally",
-        "first",
-        "for",
-        "from",
-        "he",
-        "hence",
-        "her",
-        "here",
-        "his",
-        "how",
-        "however",
-        "i",
-        "if",
-        "in",
-        "instead",
-        "it",
-        "its",
-        "later",
-        "meanwhile",
-        "my",
-        "neither",
-        "next",
-        "no",
-        "not",
-        "now",
-        "on",
-        "one",
-        "only",
-        "or",
-        "our",
-        "second",
-        "she",
-        "since",
-        "so",
-        "some",
-        "that",
-        "the",
-        "their",
-        "then",
-        "there",
-        "therefore",
-        "these",
-        "they",
-        "this",
-        "those",
-        "thus",
-        "we",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "who",
-        "why",
-        "with",
-        "you",
-        "your",
-        "option",
-        "answer",
-        "choice",
-    ]
+_OPENER = re.compile(
+    "(?i:an?|after|again|all|also|although|another|as|at|because|before|both|but|by|each|finally|first|for|from|hence"
+    "|her|here|his|how|however|he|if|in|instead|its|it|i|later|meanwhile|my|neither|next|not|now|no|on|one|only|or|our"
+    "|second|she|since|some|so|that|their|then|there|therefore|these|they|the|this|those|thus|we|what|when|where|which"
+    "|while|who|why|with|you|your|option|answer|choice)"
 )
 
 
@@ -391,7 +315,7 @@ def _is_initial(text: str, stop: re.Match[str]) -> bool:
         and before[-2].isupper()
         and following is not None
         and following[1][0].isupper()
-        and following[1].lower() not in _OPENERS
+        and _OPENER.fullmatch(following[1]) is None
         and not _LABELLED.search(before)
     )
 
