@@ -69,10 +69,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _score(args: argparse.Namespace) -> None:
     from proofreel.core import ConfigError
-    from proofreel.eval.scores import (
+    from proofreel.eval.articles import (
         MirageOptions,
         mirage_scores,
-        open_language_model,
         read_responses,
         read_topics,
         result_table,
@@ -81,6 +80,7 @@ def _score(args: argparse.Namespace) -> None:
         with_cited_videos,
         with_claims,
     )
+    from proofreel.eval.scores import open_language_model
 
     names = args.names or [None] * len(args.responses)
     if len(names) != len(args.responses):
@@ -118,7 +118,7 @@ def _judges(args: argparse.Namespace) -> list[Any]:
 
 
 def _human(args: argparse.Namespace) -> None:
-    from proofreel.eval.scores import human_report, human_report_text
+    from proofreel.eval.articles import human_report, human_report_text
 
     report = human_report(args.judgments, args.metric)
     print(human_report_text(report))

@@ -12,17 +12,15 @@ from scipy.stats import kendalltau
 
 from proofreel.core import RowError
 from proofreel.eval import mirage as command
-from proofreel.eval.scores import (
-    Score,
+from proofreel.eval.articles import (
     human_groundedness,
     human_info_scores,
     human_preferences,
     info_scores,
-    mean_difference,
-    mean_over,
     ranking_agreement,
 )
-from proofreel.eval.scores.mirage_human import TABLE_2, TABLE_9, audit, taus, values_of
+from proofreel.eval.articles.human import TABLE_2, TABLE_9, audit, taus, values_of
+from proofreel.eval.scores import Score, mean_difference, mean_over
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +50,8 @@ def test_the_grounding_row_of_table_2_comes_out_as_printed(people):
 
 def test_rouge_l_of_table_1_comes_out_as_printed(released, people):
     pytest.importorskip("rouge_score", reason="extra: proofreel[overlap]")
-    from proofreel.eval.scores.mirage_human import TABLE_1_ROUGE_L
-    from proofreel.eval.scores.mirage_reports import human_report
+    from proofreel.eval.articles.human import TABLE_1_ROUGE_L
+    from proofreel.eval.articles.reports import human_report
 
     values = human_report(released)["metrics"]["rougeL"]
     assert [round(v, 1) for v in values["preferences"]] == list(TABLE_1_ROUGE_L["preferences"])

@@ -9,21 +9,20 @@ import pytest
 
 from proofreel.core import Pair, RowError, VideoSegment
 from proofreel.data_prep.language import Completion
-from proofreel.eval.scores import (
+from proofreel.eval.articles import (
     Claim,
-    Judgments,
     MirageOptions,
     ReferenceClaim,
     Response,
     Sentence,
     Source,
     Topic,
-    by_labels,
     mirage_scores,
     read_responses,
     read_topics,
     with_claims,
 )
+from proofreel.eval.scores import Judgments, by_labels
 
 SENTENCES = (
     Sentence("One and two.", ("a",), (Claim("one"), Claim("two", 0.5))),

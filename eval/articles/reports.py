@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ...core import ConfigError, RowError
-from .intervals import mean_difference
-from .judging import Score
-from .mirage import F1S, SHARES, MirageOptions, MirageResult, MirageScores
-from .mirage_human import (
+from ..scores import Score, mean_difference
+from .formulas import F1S, SHARES, MirageOptions, MirageResult, MirageScores
+from .human import (
     TABLE_1_ROUGE_L,
     TABLE_2,
     TABLE_9,

@@ -36,10 +36,9 @@ from scipy.stats import kendalltau
 
 from ...core import RowError
 from ...data_prep.importers import IMPORTERS, Record, Rejected, Row, read_json_members
-from .intervals import mean_over
-from .judging import Score, bounded
-from .mirage import f1_of
-from .mirage_files import read_responses, read_topics
+from ..scores import Score, bounded, mean_over
+from .files import read_responses, read_topics
+from .formulas import f1_of
 
 Ranking = Mapping[str, Mapping[str, float]]
 """Topic -> system -> value; the more, the better. NaN: not known, as judgments failed."""

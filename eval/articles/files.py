@@ -22,7 +22,7 @@ from typing import Any
 from ...core import RowError, VideoSegment
 from ...data_prep.importers import Record, Rejected, read_json_members, video_name
 from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered, parse_json
-from .mirage import Claim, ReferenceClaim, Response, Sentence, Source, Topic
+from .formulas import Claim, ReferenceClaim, Response, Sentence, Source, Topic
 
 
 def read_responses(path: Path, system: str | None = None) -> list[Response]:
@@ -168,7 +168,7 @@ def with_claims(responses: Sequence[Response], complete: Complete, workers: int 
     Raises:
         RowError: sentences whose claims could not be had, each with the reason.
     """
-    prompt = files("proofreel.eval.scores").joinpath("prompts/mirage_claims.txt").read_text(encoding="utf-8")
+    prompt = files("proofreel.eval.articles").joinpath("prompts/mirage_claims.txt").read_text(encoding="utf-8")
     wanted = [
         (r, i) for r, response in enumerate(responses) for i, s in enumerate(response.sentences) if s.needs_claims
     ]

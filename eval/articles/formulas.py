@@ -29,8 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core import Evidence, Pair, Passage, RowError
-from .intervals import mean_over, n_undefined
-from .judging import JudgePairs, Judgment, Score, bounded
+from ..scores import JudgePairs, Judgment, Score, bounded, mean_over, n_undefined
 
 SHARES = ("info_p_collection", "info_p_reference", "info_r", "cite_p_collection", "cite_p_reference", "cite_r")
 F1S = {
