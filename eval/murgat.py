@@ -5,13 +5,19 @@
     proofreel murgat --responses a.json b.json --names A B --verifier DIR --media videos/ --language-model model.yaml \
         --out runs/compared
 
+    proofreel murgat --responses bare.json --post-hoc missing --verifier DIR --media videos/ \
+        --language-model model.yaml --out runs/cited
+    proofreel murgat --responses responses.json --entailment-model judge.yaml --media videos/ --out runs/by-a-model
+
 Responses are MuRGAt's files (docs/formats.md). Bare generations need --language-model, a YAML of the options in
-docs/language-model.md: it says which sentences are verifiable and cuts them into facts. With a verifier, responses that
+docs/language-model.md: it says which sentences are verifiable and cuts them into facts. --post-hoc adds citations where
+facts were found in the video (OUT/attributed-0.json). With a verifier, responses that
 have people's labels also show how the two agree. Writes OUT/result.json and prints a table; run again, it goes on where
 it was stopped. docs/scores.md says what each score is.
 """
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -72,6 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         default=["malformed", "beyond_end"],
         help="citations that support nothing; other problems are failures (default: malformed beyond_end)",
     )
+    _add_model_options(parser)
     parser.add_argument("--operating-point", help="name of the threshold that labels; default: the shipped default")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; default: a GPU if there is one")
     parser.add_argument("--frame-cache", type=Path, help="folder that keeps decoded frames; decoders have a deadline")
@@ -80,6 +87,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--draws", type=int, default=10_000, help="resamples of videos for intervals (default: 10000)")
     return parser
+
+
+def _add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Language models as judges, and who adds citations."""
+    styles = ["simple", "cot", "json"]
+    parser.add_argument("--entailment-model", type=Path, help="YAML of a model that sees, as judge of the facts")
+    parser.add_argument("--entailment-style", choices=styles, default="json", help="of its yes or no (default: json)")
+    parser.add_argument("--frames", type=int, default=32, help="most frames a language model is shown (default: 32)")
+    parser.add_argument("--captions", type=Path, help="folder or JSON as of --transcripts: shown instead of frames")
+    parser.add_argument(
+        "--post-hoc",
+        choices=["missing", "all"],
+        help="cite for each fact what is found in the video: of sentences without citations, or of all",
+    )
+    parser.add_argument("--proposer", help="who finds facts: a verifier, or language-model (default: --verifier)")
+    parser.add_argument("--windows", help="in which a verifier looks, e.g. max:8:4 (default: the verifier's own)")
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -93,8 +116,13 @@ def _run(args: argparse.Namespace) -> None:
     if args.draws < 1:
         raise ConfigError(f"--draws: at least 1, got {args.draws}; the default is 10000")
     given = [_annotated(read_murgat_responses(path), path, args) for path in args.responses]
-    judge = _judge(args)
     args.out.mkdir(parents=True, exist_ok=True)
+    if args.post_hoc:
+        given = [_attributed(responses, number, names[number], args) for number, responses in enumerate(given)]
+        if args.verifier is None and args.entailment_model is None:
+            print("not scored: give --verifier or --entailment-model, or score these files later")
+            return
+    judge = _judge(args)
     systems, results = [], []
     for number, (name, responses) in enumerate(zip(names, given, strict=True)):
         scored, facts = judge(responses, number)
@@ -120,13 +148,17 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "operating_point",
         "draws",
     )
-    return {"judge": args.verifier or "labels"} | {name: getattr(args, name) for name in kept}
+    judge = args.verifier or "labels"
+    if args.entailment_model is not None:
+        judge, kept = f"language model: {args.entailment_model.name}", (*kept, "entailment_style", "frames")
+    if args.post_hoc:
+        kept = (*kept, "post_hoc", "proposer", "windows")
+    return {"judge": judge} | {name: getattr(args, name) for name in kept}
 
 
 def _annotated(responses: list[Any], path: Path, args: argparse.Namespace) -> list[Any]:
     """The responses with verifiability and facts, by the file or a language model."""
-    from proofreel.core import ConfigError, load_config
-    from proofreel.data_prep.language import LanguageModel, LanguageModelConfig
+    from proofreel.core import ConfigError
     from proofreel.eval.citations import annotate
 
     bare = [response for response in responses if not response.is_annotated]
@@ -137,8 +169,71 @@ def _annotated(responses: list[Any], path: Path, args: argparse.Namespace) -> li
                 "give --language-model, or files with `facts` or `evaluations`"
             )
         return responses
-    config = load_config(LanguageModelConfig, args.language_model)
-    return annotate(responses, LanguageModel(config), args.style, args.propagation, config.concurrency)
+    model = _language_model(args.language_model)
+    workers = model.config.concurrency
+    return annotate(responses, model, args.style, args.propagation, workers, uncited=bool(args.post_hoc))
+
+
+def _attributed(responses: list[Any], number: int, name: str, args: argparse.Namespace) -> list[Any]:
+    """The responses with citations where facts were found; written to OUT/attributed-NUMBER.json."""
+    from proofreel.eval.citations import attributed_post_hoc, write_murgat_responses
+
+    find = _proposer(args, args.out / f"windows-{number}.parquet")
+    attributed, proposals = attributed_post_hoc(responses, find, args.post_hoc, args.propagation)
+    path = args.out / f"attributed-{number}.json"
+    write_murgat_responses(path, attributed)
+    n_found = sum(bool(proposal.found.moments) for proposal in proposals)
+    print(f"{name}: {n_found} of {len(proposals)} facts found; wrote {path}")
+    errors = [f"{p.response}: {p.fact[:60]!r}: {p.found.error}" for p in proposals if p.found.error is not None]
+    _print_some(name, "not looked for everywhere", errors)
+    return attributed
+
+
+def _proposer(args: argparse.Namespace, out: Path) -> Callable[[Any], Any]:
+    """Who finds facts in videos."""
+    from proofreel.core import ConfigError
+    from proofreel.eval.citations import moments_by_language_model, moments_by_verifier, surest
+    from proofreel.eval.scores import by_verifier
+    from proofreel.models.inputs import Windowing
+
+    if args.proposer == "language-model":
+        if args.language_model is None:
+            raise ConfigError("--proposer language-model: needs --language-model, got none; give its YAML")
+        model = _language_model(args.language_model)
+        return moments_by_language_model(model, _view(args), model.config.concurrency)
+    if args.proposer is None and args.verifier is None:
+        raise ConfigError("--post-hoc: needs who finds the facts, got neither --proposer nor --verifier; give one")
+    verifier = _verifier(args, args.proposer or args.verifier)
+    windowing = verifier.windowing if args.windows is None else Windowing.parse(args.windows)
+    if windowing is None:
+        raise ConfigError("--windows: this verifier has no windows of its own, got none; give e.g. max:8:4")
+    judge = by_verifier(verifier, out, args.operating_point)
+    find = moments_by_verifier(judge, verifier.reader, _sources(args), windowing)
+    return lambda searches: [surest(found) for found in find(searches)]
+
+
+def _view(args: argparse.Namespace) -> Any:
+    """What a language model is shown of videos."""
+    from proofreel.data_prep.importers import Transcripts
+    from proofreel.eval.citations import AnyEvidence, CaptionView, FrameView
+
+    if args.captions is not None:
+        return CaptionView(Transcripts(args.captions))
+    return FrameView(_sources(args), AnyEvidence(args.media), _sampling(args), _frame_cache(args))
+
+
+def _sampling(args: argparse.Namespace) -> Any:
+    import dataclasses
+
+    from proofreel.eval.citations import SAMPLING
+
+    return dataclasses.replace(SAMPLING, max_frames=args.frames, min_frames=min(SAMPLING.min_frames, args.frames))
+
+
+def _language_model(path: Path) -> Any:
+    from proofreel.eval.scores import open_language_model
+
+    return open_language_model(path)
 
 
 def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, dict[str, Any]]]:
@@ -151,7 +246,6 @@ def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, di
         murgat_agreement,
         murgat_system_scores,
     )
-    from proofreel.eval.scores import by_verifier
 
     def by_people(responses: list[Any]) -> Any:
         judged = [judged_by_labels(response, args.citations_without_label) for response in responses]
@@ -163,15 +257,14 @@ def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, di
             raise ConfigError(f"{path}: no fact has a label, got no --verifier either; give one of the two")
         return by_people(responses), {}
 
-    if args.verifier is None:
+    if args.verifier is None and args.entailment_model is None:
         return labels
-    verifier, sources = _verifier(args), _sources(args)
+    who, reader = _who_judges(args)
+    sources = _sources(args)
 
     def judged(responses: list[Any], number: int) -> tuple[Any, dict[str, Any]]:
-        ask = by_verifier(verifier, args.out / f"predictions-{number}.parquet", args.operating_point)
-        scored, judgments = judge_responses(
-            responses, ask, verifier.reader, sources, args.relevance, tuple(args.count_as_wrong)
-        )
+        wrong = tuple(args.count_as_wrong)
+        scored, judgments = judge_responses(responses, who(number), reader, sources, args.relevance, wrong)
         facts: dict[str, Any] = {"n_questions": judgments.n_questions, "n_passes": judgments.n_passes}
         scores = murgat_system_scores(scored, args.draws)
         if all(response.is_labelled for response in responses):
@@ -181,22 +274,59 @@ def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, di
     return judged
 
 
-def _verifier(args: argparse.Namespace) -> Any:
+def _who_judges(args: argparse.Namespace) -> tuple[Callable[[int], Any], Any]:
+    """The judge of each system's facts, and what may be shown to it: a verifier, or a language model that sees."""
+    from proofreel.core import ConfigError
+    from proofreel.eval.citations import AnyEvidence, by_language_model
+    from proofreel.eval.scores import by_verifier
+
+    if args.entailment_model is None:
+        verifier = _verifier(args, args.verifier)
+        return (
+            lambda n: by_verifier(verifier, args.out / f"predictions-{n}.parquet", args.operating_point)
+        ), verifier.reader
+    if args.verifier is not None and not args.post_hoc:
+        raise ConfigError(f"--entailment-model: one judge, got --verifier {args.verifier} as well; give one of the two")
+    model = _language_model(args.entailment_model)
+    judge = by_language_model(
+        model,
+        args.entailment_style,
+        media_root=args.media,
+        sampling=_sampling(args),
+        frame_cache=_frame_cache(args),
+        workers=model.config.concurrency,
+    )
+    return lambda number: judge, AnyEvidence(args.media)
+
+
+def _verifier(args: argparse.Namespace, name: str) -> Any:
+    return _opened(name, args.device, args.media, args.frame_cache, args.untrained_evidence)
+
+
+@functools.cache
+def _opened(name: str, device: str | None, media: Path | None, frames: Path | None, untrained: bool) -> Any:
+    """A verifier, loaded once: it may propose and judge."""
     from proofreel.core import MediaError
     from proofreel.data_prep.media import FrameCache
     from proofreel.models.directory import find_verifier
     from proofreel.models.verifier import Verifier
 
-    if args.media is not None and not args.media.is_dir():
-        raise MediaError(f"{args.media}: no such folder, got nothing under --media; check the path")
+    if media is not None and not media.is_dir():
+        raise MediaError(f"{media}: no such folder, got nothing under --media; check the path")
     return Verifier.from_pretrained(
-        find_verifier(args.verifier),
-        device=args.device,
-        media_root=args.media,
-        frame_cache=FrameCache(args.frame_cache) if args.frame_cache else None,
+        find_verifier(name),
+        device=device,
+        media_root=media,
+        frame_cache=FrameCache(frames) if frames else None,
         prefix_cache_gib=0.0,  # all claims about an evidence are asked together
-        untrained_evidence=args.untrained_evidence,
+        untrained_evidence=untrained,
     )
+
+
+def _frame_cache(args: argparse.Namespace) -> Any:
+    from proofreel.data_prep.media import FrameCache
+
+    return FrameCache(args.frame_cache) if args.frame_cache else None
 
 
 def _sources(args: argparse.Namespace) -> Callable[[str], Any]:
@@ -260,10 +390,14 @@ def _print_failures(names: Sequence[str], systems: Sequence[Any]) -> None:
             for reason in (sentence.error, *(fact.reason for fact in sentence.facts))
             if reason is not None
         ]
-        for failure in failures[:SHOWN]:
-            print(f"{name}: failed: {failure}", file=sys.stderr)
-        if len(failures) > SHOWN:
-            print(f"{name}: {len(failures) - SHOWN} more failures, all in result.json", file=sys.stderr)
+        _print_some(name, "failed", failures)
+
+
+def _print_some(name: str, what: str, lines: Sequence[str]) -> None:
+    for line in lines[:SHOWN]:
+        print(f"{name}: {what}: {line}", file=sys.stderr)
+    if len(lines) > SHOWN:
+        print(f"{name}: {what}: {len(lines) - SHOWN} more", file=sys.stderr)
 
 
 if __name__ == "__main__":

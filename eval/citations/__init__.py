@@ -5,15 +5,35 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
+    from .answers import (
+        Style,
+    )
+    from .entailment import (
+        by_language_model,
+    )
+    from .moments import (
+        FindMoments,
+        Found,
+        Moment,
+        Search,
+        moments_by_verifier,
+        surest,
+    )
     from .pipeline import (
         Relevance,
-        Style,
         annotate,
         atomic_facts,
         decontextualised,
         is_verifiable,
         judge_responses,
         judged_fact,
+    )
+    from .post_hoc import (
+        Proposal,
+        attributed_post_hoc,
+        moments_by_language_model,
+        with_citations,
+        write_murgat_responses,
     )
     from .responses import (
         GivenFact,
@@ -39,25 +59,44 @@ if TYPE_CHECKING:
         murgat_scores,
         murgat_system_scores,
     )
+    from .views import (
+        SAMPLING,
+        AnyEvidence,
+        CaptionView,
+        FrameView,
+        View,
+    )
 
 __all__ = [
     "MURGAT_MEASURES",
+    "SAMPLING",
+    "AnyEvidence",
+    "CaptionView",
     "FactCitation",
+    "FindMoments",
+    "Found",
+    "FrameView",
     "GivenFact",
     "GivenResponse",
     "GivenSentence",
     "JudgedFact",
     "JudgedResponse",
     "JudgedSentence",
+    "Moment",
     "MurgatComparison",
     "MurgatScores",
     "MurgatSystemScores",
+    "Proposal",
     "Relevance",
+    "Search",
     "Style",
     "UnlabelledCitations",
+    "View",
     "annotate",
     "as_json",
     "atomic_facts",
+    "attributed_post_hoc",
+    "by_language_model",
     "compare_murgat",
     "decontextualised",
     "is_verifiable",
@@ -65,10 +104,15 @@ __all__ = [
     "judged_by_labels",
     "judged_fact",
     "mean_over_groups",
+    "moments_by_language_model",
+    "moments_by_verifier",
     "murgat_agreement",
     "murgat_scores",
     "murgat_system_scores",
     "read_murgat_responses",
+    "surest",
+    "with_citations",
+    "write_murgat_responses",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

@@ -14,24 +14,28 @@ code counts it as "no". Prompts are in `prompts/`, in words of our own.
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from pathlib import Path
 from typing import Literal
 
 from ...core import Citation, Malformed, parse_citations
 from ...data_prep.importers import bare_fact
-from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered, parse_json
+from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered
 from ...models.decision import Verdict, failed
-from ...models.engine import SegmentReader
-from ...models.verifier import Attributed, AttributionPairs, CitedClaim, JudgedCitation, ProblemKind, Sources
-from ..scores import JudgePairs, Judgments
+from ...models.verifier import (
+    Attributed,
+    AttributionPairs,
+    CitedClaim,
+    EvidenceReader,
+    JudgedCitation,
+    ProblemKind,
+    Sources,
+)
+from ..scores import JudgePairs, Judgment, Judgments
+from .answers import ANSWERS, Style, prompt, user_turn, without_thoughts
 from .responses import Cites, GivenFact, GivenResponse, GivenSentence
 from .scores import FactCitation, JudgedFact, JudgedResponse, JudgedSentence
 
-Style = Literal["simple", "cot", "json"]
-"""How a yes or no is asked for (section 4.2): the word alone; reasoning, then the word; a JSON object with both."""
 CitationRule = Literal["sentence", "embedded"]
 """Who cites what: every fact all of its sentence's citations (section 3.2), or those a model gave it (figure 9)."""
 Relevance = Literal["alone", "necessary", "alce"]
@@ -41,56 +45,11 @@ and no longer without it (section 3.2); the fact is supported, and this citation
 UNUSABLE: tuple[ProblemKind, ...] = ("malformed", "beyond_end")
 """Citations that support nothing because nothing is there, rather than failing the judge."""
 
-_PROMPTS = Path(__file__).parent / "prompts"
-_WORD = re.compile(r"\W*(yes|no)\W*(?:\([^()]*\)\W*)?", re.IGNORECASE)
-_ANSWER = re.compile(r"answer\W*:", re.IGNORECASE)
-_THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
-
-
-def prompt(name: str, **values: str) -> str:
-    """A prompt from its file, with `{name}`s filled in; braces of JSON in it stay."""
-    text = (_PROMPTS / f"{name}.txt").read_text(encoding="utf-8")
-    return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], text)
-
-
-def yes_or_no(text: str) -> bool:
-    """A verdict of one word: "YES.", "[yes]" and "Yes (clearly)" are yes.
-
-    Raises:
-        ValueError: anything else.
-    """
-    stripped = _THOUGHTS.sub("", text)
-    if (match := _WORD.fullmatch(stripped)) is None:
-        raise ValueError(f"the answer is YES or NO and no other word, got {text.strip()[:120]!r}")
-    return match[1].lower() == "yes"
-
-
-def reasoned_answer(text: str) -> bool:
-    """The verdict after the last `Answer:`; ValueError where there is none."""
-    answers = [*_ANSWER.finditer(_THOUGHTS.sub("", text))]
-    if not answers:
-        raise ValueError(f"the last line reads `Answer: YES` or `Answer: NO`, got {text.strip()[-120:]!r}")
-    return yes_or_no(_THOUGHTS.sub("", text)[answers[-1].end() :])
-
-
-def json_answer(text: str) -> bool:
-    """The verdict under `label` of a JSON object; ValueError where there is none."""
-    value = parse_json(text)
-    label = value.get("label") if isinstance(value, dict) else None
-    if isinstance(label, bool):
-        return label
-    if not isinstance(label, str):
-        raise ValueError(f'the answer is an object with "label": "YES" or "NO", got {text.strip()[:120]!r}')
-    return yes_or_no(label)
-
-
-ANSWERS: dict[Style, Callable[[str], bool]] = {"simple": yes_or_no, "cot": reasoned_answer, "json": json_answer}
-
 
 def is_verifiable(complete: Complete, sentence: str, style: Style = "json") -> bool:
     """Whether a sentence says something that can be seen or heard (subtask 1); LanguageModelError without an answer."""
     asked = prompt(f"murgat_verifiable_{style}", sentence=sentence)
-    return ask(complete, _user(asked), ANSWERS[style])
+    return ask(complete, user_turn(asked), ANSWERS[style])
 
 
 def decontextualised(complete: Complete, sentence: str, before: Sequence[str]) -> str:
@@ -100,14 +59,14 @@ def decontextualised(complete: Complete, sentence: str, before: Sequence[str]) -
     wanted = Counter(parse_citations(sentence).citations)
 
     def parse(text: str) -> str:
-        rewritten = _THOUGHTS.sub("", text).strip()
+        rewritten = without_thoughts(text)
         if not rewritten or "\n" in rewritten:
             raise ValueError(f"write the one sentence on one line and nothing else, got {rewritten[:120]!r}")
         if Counter(parse_citations(rewritten).citations) != wanted:
             raise ValueError(f"keep the citations of {sentence!r} as they are, got {rewritten[:200]!r}")
         return rewritten
 
-    return ask(complete, _user(prompt("murgat_decontextualise", before=" ".join(before), sentence=sentence)), parse)
+    return ask(complete, user_turn(prompt("murgat_decontextualise", before=" ".join(before), sentence=sentence)), parse)
 
 
 def atomic_facts(complete: Complete, sentence: str, propagation: CitationRule = "sentence") -> tuple[GivenFact, ...]:
@@ -116,12 +75,12 @@ def atomic_facts(complete: Complete, sentence: str, propagation: CitationRule = 
     allowed = set(cited.citations)
 
     def parse(text: str) -> tuple[GivenFact, ...]:
-        lines = [line.strip() for line in _THOUGHTS.sub("", text).splitlines() if line.strip()]
+        lines = [line.strip() for line in without_thoughts(text).splitlines() if line.strip()]
         if not lines or any(not line.startswith(("-", "•", "*")) for line in lines):
             raise ValueError(f"write each fact on a line of its own that begins with '- ', got {text.strip()[:200]!r}")
         return tuple(_fact(line, cited.items, allowed, propagation) for line in lines)
 
-    return ask(complete, _user(prompt("murgat_facts", sentence=sentence)), parse)
+    return ask(complete, user_turn(prompt("murgat_facts", sentence=sentence)), parse)
 
 
 def _fact(line: str, of_sentence: Cites, allowed: set[Citation], propagation: CitationRule) -> GivenFact:
@@ -141,6 +100,7 @@ def annotate(
     style: Style = "json",
     propagation: CitationRule = "sentence",
     workers: int = 8,
+    uncited: bool = False,
 ) -> list[GivenResponse]:
     """Responses with verifiability and facts by a language model, wherever the file does not give them.
 
@@ -152,6 +112,7 @@ def annotate(
         style: how verifiability is asked for.
         propagation: how facts get their citations.
         workers: sentences under way at once.
+        uncited: sentences without citations get facts, too: post-hoc attribution needs them.
     """
     work = [
         (sentence, [parse_citations(s.text).text for s in response.sentences[:number]])
@@ -160,7 +121,7 @@ def annotate(
     ]
 
     def step(item: tuple[GivenSentence, list[str]]) -> GivenSentence:
-        return _annotated(item[0], item[1], complete, style, propagation)
+        return _annotated(item[0], item[1], complete, style, propagation, uncited)
 
     done = iter(map_ordered(step, work, workers))
     annotated = []
@@ -176,19 +137,25 @@ def annotate(
 
 
 def _annotated(
-    sentence: GivenSentence, before: Sequence[str], complete: Complete, style: Style, propagation: CitationRule
+    sentence: GivenSentence,
+    before: Sequence[str],
+    complete: Complete,
+    style: Style,
+    propagation: CitationRule,
+    uncited: bool,
 ) -> GivenSentence:
     step = "verifiable"
     try:
         if sentence.verifiable is None and sentence.facts is None:
             verifiable = is_verifiable(complete, parse_citations(sentence.text).text, style)
             sentence = dataclasses.replace(sentence, verifiable=verifiable)
-        if not sentence.verifiable or not sentence.is_cited or sentence.facts:
+        if not sentence.verifiable or sentence.facts or not (uncited or sentence.is_cited):
             return sentence
         step = "decontextualise"
         text = decontextualised(complete, sentence.text, before)
         step = "facts"
-        return dataclasses.replace(sentence, facts=atomic_facts(complete, text, propagation))
+        rule: CitationRule = propagation if sentence.is_cited else "sentence"
+        return dataclasses.replace(sentence, facts=atomic_facts(complete, text, rule))
     except LanguageModelError as error:
         return dataclasses.replace(sentence, error=f"{step}: {error}")
 
@@ -196,7 +163,7 @@ def _annotated(
 def judge_responses(
     responses: Sequence[GivenResponse],
     judge: JudgePairs,
-    reader: SegmentReader,
+    reader: EvidenceReader,
     sources: Callable[[str], Sources],
     relevance: Relevance = "alone",
     counts_as_wrong: Collection[ProblemKind] = UNUSABLE,
@@ -219,7 +186,7 @@ def judge_responses(
     ]
     cited = AttributionPairs(claims, reader)
     judgments = judge(cited.pairs) if cited.pairs else Judgments({}, 0, 0)
-    attributed = iter(cited.attributions([_verdict(judgments, pair.id) for pair in cited.pairs]))
+    attributed = iter(cited.attributions([verdict_of(judgments.of[pair.id]) for pair in cited.pairs]))
     judged = []
     for response in responses:
         sentences = []
@@ -279,8 +246,8 @@ def _judgeable(sentence: GivenSentence) -> tuple[GivenFact, ...]:
     return tuple(fact for fact in sentence.facts or () if fact.citations)
 
 
-def _verdict(judgments: Judgments, pair_id: str) -> Verdict:
-    judgment = judgments.of[pair_id]
+def verdict_of(judgment: Judgment) -> Verdict:
+    """A judgment as a verdict without a margin."""
     if judgment.supported is None:
         return failed(judgment.error or "no judgment")
     return Verdict(judgment.p_supported, 0.0, "supported" if judgment.supported else "not_supported")
@@ -296,10 +263,6 @@ def _both(a: bool | None, b: bool | None) -> bool | None:
 
 def _either(a: bool | None, b: bool | None) -> bool | None:
     return True if a or b else None if a is None or b is None else False
-
-
-def _user(text: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": text}]
 
 
 def step_failures(responses: Iterable[GivenResponse]) -> list[tuple[str, str, str]]:

@@ -56,13 +56,17 @@ class GivenSentence:
 
 @dataclass(frozen=True)
 class GivenResponse:
-    """One response; `is_labelled`: its facts come with labels, `is_annotated`: with facts at all."""
+    """One response; `is_labelled`: its facts come with labels, `is_annotated`: with facts at all.
+
+    `answer` is what follows its reasoning: the choice of an option, which is no sentence about the video.
+    """
 
     id: str
     video: str
     sentences: tuple[GivenSentence, ...]
     is_annotated: bool
     is_labelled: bool
+    answer: str = ""
 
 
 def read_murgat_responses(path: str | Path) -> list[GivenResponse]:
@@ -130,7 +134,9 @@ def _labels_problem(item: Mapping[str, Any]) -> str | None:
 
 def _response(record: Record, where: str) -> GivenResponse:
     item: dict[str, Any] = record.value
-    text = murgat_reasoning(item.get("model_generation") or item.get("original_full_generation") or "")
+    generation = item.get("model_generation") or item.get("original_full_generation") or ""
+    text = murgat_reasoning(generation)
+    answer = generation[generation.rfind(text) + len(text) :] if text else ""
     sentences = [GivenSentence(sentence) for sentence in cited_sentences(text)]
     question = item.get("question")
     id = str(item.get("id") or (f"{item['video']}: {question}" if question else item["video"]))
@@ -144,7 +150,7 @@ def _response(record: Record, where: str) -> GivenResponse:
         raise RowError(f"{where}: response {id!r} has no sentence, got {text!r:.60}; leave failed generations out")
     is_annotated = evaluations is not None or facts is not None
     is_labelled = any(f.supported is not None for s in sentences for f in s.facts or ())
-    return GivenResponse(id, item["video"], tuple(sentences), is_annotated, is_labelled)
+    return GivenResponse(id, item["video"], tuple(sentences), is_annotated, is_labelled, answer)
 
 
 def _given_fact(fact: Any) -> tuple[GivenFact, bool | None, str | None]:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         share,
         shown,
     )
-    from .judging import JudgePairs, Judgment, Judgments, Score, bounded, by_labels, by_verifier
+    from .judging import JudgePairs, Judgment, Judgments, Score, bounded, by_labels, by_questions, by_verifier
     from .meta_evaluation import (
         Agreement,
         CurvePoint,
@@ -131,6 +131,7 @@ __all__ = [
     "attribution_of",
     "bounded",
     "by_labels",
+    "by_questions",
     "by_verifier",
     "cgbench_differences",
     "cgbench_scores",

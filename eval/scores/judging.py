@@ -70,22 +70,33 @@ def by_verifier(verifier: Verifier, out: str | Path | None = None, operating_poi
         operating_point: of the verifier; None: its default.
     """
 
-    def judge(pairs: Sequence[Pair]) -> Judgments:
-        questions: dict[Hashable, Pair] = {}
-        for pair in pairs:
-            questions.setdefault(_question(pair), pair)
-        keys = [evidence_key(pair.evidence) for pair in questions.values()]
-        first = {key: i for i, key in reversed(list(enumerate(keys)))}
-        together = sorted(range(len(keys)), key=lambda i: (first[keys[i]], i))
-        asked = [list(questions.values())[i] for i in together]
+    def answer(asked: Sequence[Pair]) -> list[Judgment]:
         if out is None:
             predictions = predict(verifier, asked)
         else:
             score_to(out, verifier, asked)
             predictions = read_predictions(out)[0]
-        answers = {
-            _question(pair): _judgment(verifier, p, operating_point) for pair, p in zip(asked, predictions, strict=True)
-        }
+        return [_judgment(verifier, prediction, operating_point) for prediction in predictions]
+
+    return by_questions(answer)
+
+
+def by_questions(answer: Callable[[Sequence[Pair]], Sequence[Judgment]]) -> JudgePairs:
+    """Judge by a function that is given each question once, those about one evidence together.
+
+    Args:
+        answer: judgments of pairs, in order.
+    """
+
+    def judge(pairs: Sequence[Pair]) -> Judgments:
+        questions: dict[Hashable, Pair] = {}
+        for pair in pairs:
+            questions.setdefault(_question(pair), pair)
+        different = list(questions.values())
+        keys = [evidence_key(pair.evidence) for pair in different]
+        first = {key: i for i, key in reversed(list(enumerate(keys)))}
+        asked = [different[i] for i in sorted(range(len(keys)), key=lambda i: (first[keys[i]], i))]
+        answers = {_question(pair): judgment for pair, judgment in zip(asked, answer(asked), strict=True)}
         return Judgments({pair.id: answers[_question(pair)] for pair in pairs}, len(questions), len(first))
 
     return judge

@@ -5,9 +5,19 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
-    from .attribution import Attributed, AttributionPairs, CitedClaim, JudgedCitation, ProblemKind, Sources
+    from .attribution import (
+        Attributed,
+        AttributionPairs,
+        CitedClaim,
+        EvidenceReader,
+        JudgedCitation,
+        ProblemKind,
+        Resolved,
+        Sources,
+        resolve,
+    )
     from .compat import CrossEncoding, Entailment
-    from .localization import Localization, localize
+    from .localization import Localization, SupportedInterval, joined, localize
     from .long_video import Divider
     from .self_test import TOLERANCE, SelfTest, selftest, write_golden
     from .verifier import BATCH_TOKENS, ScoringOptions, Verifier
@@ -21,14 +31,19 @@ __all__ = [
     "CrossEncoding",
     "Divider",
     "Entailment",
+    "EvidenceReader",
     "JudgedCitation",
     "Localization",
     "ProblemKind",
+    "Resolved",
     "ScoringOptions",
     "SelfTest",
     "Sources",
+    "SupportedInterval",
     "Verifier",
+    "joined",
     "localize",
+    "resolve",
     "selftest",
     "write_golden",
 ]

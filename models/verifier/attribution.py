@@ -17,7 +17,8 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Protocol
 
 from ...core import (
     POINT_S,
@@ -37,10 +38,22 @@ from ...core import (
 from ...data_prep.importers import Cue, transcript_of
 from ...data_prep.media import check_segment, probe
 from ..decision import Verdict, failed
-from ..engine import SegmentReader
 
 Given = Citation | Malformed | Evidence
 ProblemKind = Literal["malformed", "beyond_end", "modality"]
+
+
+class EvidenceReader(Protocol):
+    """Where media lie, and which evidence may be asked about: a verifier's `SegmentReader`, or another judge's."""
+
+    @property
+    def media_root(self) -> str | Path | None:
+        """Folder that relative paths start from."""
+        ...
+
+    def check_asked(self, evidence: tuple[Evidence, ...]) -> None:
+        """Raises ModelInputError for evidence that may not be asked about."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -106,7 +119,7 @@ def cites_of(claim: CitedClaim) -> list[Given]:
     return citations
 
 
-def resolve(cite: Given, sources: Sources, reader: SegmentReader) -> Resolved:
+def resolve(cite: Given, sources: Sources, reader: EvidenceReader) -> Resolved:
     """A citation with its evidence, or with its problem."""
     note = None
     if isinstance(cite, Malformed):
@@ -125,7 +138,7 @@ def resolve(cite: Given, sources: Sources, reader: SegmentReader) -> Resolved:
     return Resolved(cite, resolved, note=note)
 
 
-def _evidence(cite: Citation, sources: Sources, reader: SegmentReader) -> tuple[Evidence | Problem, str | None]:
+def _evidence(cite: Citation, sources: Sources, reader: EvidenceReader) -> tuple[Evidence | Problem, str | None]:
     """What a citation stands for, and what was done to its span.
 
     Citations count to the second: one that overruns the video by less is cut at its end.
@@ -152,7 +165,7 @@ def _evidence(cite: Citation, sources: Sources, reader: SegmentReader) -> tuple[
     return passage, note
 
 
-def _duration_s(video: str | None, reader: SegmentReader) -> float:
+def _duration_s(video: str | None, reader: EvidenceReader) -> float:
     """Of a video; infinite where it is unknown: whoever reads it will say why."""
     try:
         return math.inf if video is None else probe(video, reader.media_root).duration_s
@@ -160,7 +173,7 @@ def _duration_s(video: str | None, reader: SegmentReader) -> float:
         return math.inf
 
 
-def _past_the_end(evidence: Evidence, reader: SegmentReader) -> Problem | None:
+def _past_the_end(evidence: Evidence, reader: EvidenceReader) -> Problem | None:
     """What is wrong with evidence given in the place of a citation; only a span can be."""
     if not isinstance(evidence, VideoSegment) or evidence.absent or [*span_problems(evidence.start_s, evidence.end_s)]:
         return None
@@ -241,7 +254,7 @@ class AttributionPairs:
         pairs: to be scored, in order.
     """
 
-    def __init__(self, claims: Sequence[CitedClaim], reader: SegmentReader) -> None:
+    def __init__(self, claims: Sequence[CitedClaim], reader: EvidenceReader) -> None:
         """`reader` is the verifier's: which evidence it may be asked about, and where media lie."""
         self.pairs: list[Pair] = []
         self._places: dict[tuple[str, str | None, str], int] = {}
@@ -251,7 +264,7 @@ class AttributionPairs:
         """The attribution of each claim, from the verdicts on `pairs`."""
         return [self._attributed(claim, cites, verdicts) for claim, cites in self._claims]
 
-    def _resolved(self, claim: CitedClaim, reader: SegmentReader) -> tuple[CitedClaim, list[Resolved]]:
+    def _resolved(self, claim: CitedClaim, reader: EvidenceReader) -> tuple[CitedClaim, list[Resolved]]:
         cites = [resolve(cite, claim.sources, reader) for cite in cites_of(claim)]
         everything = _in_time(cites)
         for evidence in (everything, *((e,) for e in everything), *(_others(everything, e) for e in everything)):

@@ -6,13 +6,14 @@ from ...core import on_first_use
 
 if TYPE_CHECKING:
     from .config import ZeroShotConfig, open_zero_shot
-    from .endpoint import HostedVerifier
+    from .endpoint import HostedVerifier, evidence_parts
     from .local import LocalLanguageModel
 
 __all__ = [
     "HostedVerifier",
     "LocalLanguageModel",
     "ZeroShotConfig",
+    "evidence_parts",
     "open_zero_shot",
 ]
 

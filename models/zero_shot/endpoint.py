@@ -43,7 +43,7 @@ from ...data_prep.language import AnswerError, LanguageModel, LanguageModelError
 from ...data_prep.media import FrameCache, FrameSampling
 from ..decision import Judge, Verdict, failed
 from ..engine import TWO_LABELS, Progress, read_ahead
-from ..inputs import Media, read_media
+from ..inputs import read_media
 
 _PICTURE: dict[str, Any] = {"format": "JPEG", "quality": 95, "subsampling": 0}
 _CONTROL = re.compile(r"<\|\w+\|>")  # how the chat templates of most models write their control tokens
@@ -141,23 +141,9 @@ class HostedVerifier:
     def _read(self, evidence: tuple[Evidence, ...]) -> list[dict[str, Any]] | str:
         """The evidence as content parts in its order, or why it cannot be shown."""
         try:
-            return self._parts(evidence, read_media(evidence, self.sampling, self.media_root, self.frame_cache))
+            return evidence_parts(evidence, self.sampling, self.media_root, self.frame_cache, self.prompt)
         except ProofreelError as error:
             return str(error)
-
-    def _parts(self, evidence: tuple[Evidence, ...], media: Media) -> list[dict[str, Any]]:
-        videos, images = iter(media.videos), iter(media.images_HWC)
-        worded = self.prompt.evidence_messages(evidence)[-1]["content"]
-        parts: list[dict[str, Any]] = []
-        for piece, part in zip(evidence, worded, strict=True):
-            if isinstance(piece, VideoSegment):
-                parts += [_picture(frame_HWC) for frame_HWC in next(videos).pixels_FHWC]
-            elif isinstance(piece, Image):
-                parts.append(_picture(next(images)))
-            else:
-                _refuse_control(piece.text, "evidence text")
-                parts.append(part)
-        return parts
 
     def _messages(self, question: _EncodedPair, evidence: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """System turn, and one user turn of evidence and claim: not every template takes two user turns in a row."""
@@ -204,6 +190,51 @@ class HostedVerifier:
                 )
         if not tokens:
             raise AnswerError("language model: no log-probabilities in the answer, got none; the answer cannot be read")
+
+
+def evidence_parts(
+    evidence: tuple[Evidence, ...],
+    sampling: FrameSampling,
+    media_root: str | Path | None = None,
+    frame_cache: FrameCache | None = None,
+    prompt: Prompt | None = None,
+    timed: bool = False,
+) -> list[dict[str, Any]]:
+    """Evidence as content parts of a message, in its order: pictures, and texts in the prompt's words.
+
+    Args:
+        evidence: what is shown.
+        sampling: what of a video is shown.
+        media_root: folder that relative paths start from.
+        frame_cache: keeps decoded frames on disk, and gives decoders a deadline; for one thread.
+        prompt: the words around texts; Proofreel's own.
+        timed: the time of each frame stands before it.
+
+    Raises:
+        MediaError: media that cannot be read.
+        ModelInputError: text that would change the question.
+    """
+    media = read_media(evidence, sampling, media_root, frame_cache)
+    videos, images = iter(media.videos), iter(media.images_HWC)
+    worded = (prompt or Prompt()).evidence_messages(evidence)[-1]["content"]
+    parts: list[dict[str, Any]] = []
+    for piece, part in zip(evidence, worded, strict=True):
+        if isinstance(piece, VideoSegment):
+            frames = next(videos)
+            for time_s, frame_HWC in zip(frames.times_s, frames.pixels_FHWC, strict=True):
+                parts += [{"type": "text", "text": f"{_clock(time_s)}\n"}] if timed else []
+                parts.append(_picture(frame_HWC))
+        elif isinstance(piece, Image):
+            parts.append(_picture(next(images)))
+        else:
+            _refuse_control(piece.text, "evidence text")
+            parts.append(part)
+    return parts
+
+
+def _clock(time_s: float) -> str:
+    minutes, seconds = divmod(int(time_s), 60)
+    return f"{minutes}:{seconds:02d}"
 
 
 def _fingerprint(model: LanguageModel, prompt: Prompt, sampling: FrameSampling) -> str:

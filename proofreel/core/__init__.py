@@ -9,6 +9,7 @@ from .citations import (
     cited_sentences,
     parse_citation_list,
     parse_citations,
+    render_citations,
 )
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
@@ -89,6 +90,7 @@ __all__ = [
     "parse_citations",
     "problems_of",
     "read_yaml",
+    "render_citations",
     "seal",
     "sha256_of",
     "sharded",

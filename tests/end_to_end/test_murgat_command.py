@@ -1,9 +1,11 @@
 """`proofreel murgat`: labels and the shipped verifier judge, two systems are compared, a second run changes nothing."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from chat_server import chat, running_server
 
 from proofreel.cli import main
 
@@ -54,6 +56,81 @@ def test_a_verifier_judges_and_a_second_run_gives_the_same_file(tmp_path, capsys
     assert "beyond the end" in missing["reason"]
     assert main(words) == 0
     assert (tmp_path / "result.json").read_bytes() == first
+
+
+def scripted(body):
+    """An endpoint that knows each step of the pipeline by its question."""
+    content = body["messages"][0]["content"]
+    text = content if isinstance(content, str) else content[-1]["text"]
+    if fact := re.search(r"^Fact: (.*)$", text, re.MULTILINE):
+        return chat(json.dumps({"evidence": "-", "label": "[YES]" if "blueberry" in fact[1] else "NO."}))
+    sentence = re.findall(r"^Sentence: (.*)$", text, re.MULTILINE)[-1]
+    if "Earlier text" in text:
+        return chat(sentence.replace("It", "The carrot"))
+    if '"label"' in text:
+        return chat(json.dumps({"reasoning": "-", "label": "NO" if "Therefore" in sentence else "YES"}))
+    return chat(
+        "- Ingredient is carrot." if "shown" in sentence else "- Ingredient is blueberry.\n- Action is chopping."
+    )
+
+
+def endpoint(tmp_path, server):
+    """Options for a language model behind the server, and bare responses for it."""
+    config = tmp_path / "model.yaml"
+    config.write_text(f"base_url: {server.url}\nmodel: m\ncache_dir: {tmp_path / 'answers'}\n", encoding="utf-8")
+    text = "A carrot is shown (visual, 0:00-0:01). It is chopped (visual, 0:00-0:02). Therefore A. Then more."
+    bare = tmp_path / "bare.json"
+    bare.write_text(json.dumps([{"id": "1", "video": "sample.mp4", "model_generation": text}]), encoding="utf-8")
+    return ["murgat", "--responses", str(bare), "--media", str(ROOT / "examples" / "kitchen"), "--draws", "100"], config
+
+
+def test_bare_responses_go_through_every_step_over_http_to_a_score(tmp_path):
+    """Split, verifiable, decontextualised, facts, the shipped verifier, scores; a second run asks nothing again."""
+    with running_server() as server:
+        server.answer = scripted
+        words, config = endpoint(tmp_path, server)
+        words += ["--language-model", str(config), "--verifier", str(KITCHEN), "--device", "cpu"]
+        assert main([*words, "--out", str(tmp_path / "out")]) == 0
+        n_asked = len(server.bodies)
+        assert main([*words, "--out", str(tmp_path / "out")]) == 0
+        assert len(server.bodies) == n_asked == 4 + 1 + 2  # four sentences, one with a sentence before it, two cited
+    (system,) = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))["systems"]
+    sentences = system["responses"][0]["response"]["sentences"]
+    assert [s["verifiable"] for s in sentences] == [True, True, False, True]
+    assert [[f["text"] for f in s["facts"]] for s in sentences] == [
+        ["Ingredient is carrot."],
+        ["Ingredient is blueberry.", "Action is chopping."],
+        [],
+        [],
+    ]
+    assert system["mean"]["coverage"]["value"] == pytest.approx(2 / 3)  # "Then more." is verifiable and uncited
+    supported = [f["supported"] for s in sentences for f in s["facts"]]
+    assert supported == [False, True, True]  # what the clip shows: a blueberry is chopped
+    assert system["mean"]["murgat"]["value"] == pytest.approx(2 / 3 * 2 / 3)
+
+
+def test_a_language_model_judges_and_post_hoc_citations_are_found_by_the_verifier(tmp_path, capsys):
+    with running_server() as server:
+        server.answer = scripted
+        words, config = endpoint(tmp_path, server)
+        words += ["--language-model", str(config), "--entailment-model", str(config), "--frames", "4"]
+        assert main([*words, "--out", str(tmp_path / "judged")]) == 0
+        words += ["--post-hoc", "all", "--proposer", str(KITCHEN), "--windows", "max:2:1", "--device", "cpu"]
+        assert main([*words, "--out", str(tmp_path / "cited")]) == 0
+    judged, cited = (
+        json.loads((tmp_path / name / "result.json").read_text(encoding="utf-8"))["systems"][0]
+        for name in ("judged", "cited")
+    )
+    facts = [f for s in judged["responses"][0]["response"]["sentences"] for f in s["facts"]]
+    assert [f["supported"] for f in facts] == [False, True, False]
+    assert "4 of 5 facts found" in capsys.readouterr().out
+    texts = [s["text"] for s in cited["responses"][0]["response"]["sentences"]]
+    assert texts == [
+        "A carrot is shown.",
+        "It is chopped (visual, 0:00-0:02).",
+        "Therefore A.",
+        "Then more (visual, 0:00-0:02).",
+    ]
 
 
 def test_bad_input_is_refused_with_a_remedy(tmp_path, capsys):
