@@ -27,6 +27,10 @@ COMMANDS = {
     "omd": ("proofreel.eval.omd", "OMD-Bench: answers when video, audio and text disagree"),
     "agreement": ("proofreel.eval.agreement", "does a score with a verifier rank systems as people's labels do?"),
     "mirage": ("proofreel.eval.mirage", "MiRAGE: InfoF1 and CiteF1 of generated articles; tau with people"),
+    "multifact": (
+        "proofreel.eval.multifact",
+        "MultiFactScore of captions: their facts by role, by video and text",
+    ),
     "murgat": ("proofreel.eval.murgat", "MURGAT-Score of responses with citations, by labels or a verifier"),
     "report": ("proofreel.eval.report", "metrics and a report page"),
     "export": ("proofreel.eval.export", "publish a verifier directory"),

@@ -11,7 +11,9 @@ from .answers import (
     map_ordered,
     normal_word,
     parse_json,
+    without_thoughts,
     word_logprobs,
+    yes_or_no,
 )
 from .client import LanguageModel, LanguageModelConfig
 from .rewrite import read_with_statements
@@ -30,5 +32,7 @@ __all__ = [
     "normal_word",
     "parse_json",
     "read_with_statements",
+    "without_thoughts",
     "word_logprobs",
+    "yes_or_no",
 ]

@@ -52,6 +52,8 @@ class Completion:
 
 
 _OPENING = re.compile(r"[\[{]")
+_YES_OR_NO = re.compile(r"\W*(yes|no)\W*(?:\([^()]*\)\W*)?", re.IGNORECASE)
+_THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _JSON_BEGINS = re.compile(r"\{\s*[\"}]|\[\s*[\"\[{]")
 
 Complete = Callable[[Sequence[Message]], Completion]
@@ -112,6 +114,22 @@ def parse_json(text: str) -> Any:
     if length == 0:
         raise ValueError(f"no JSON object or list found, got {text.strip()[:80]!r}; answer with JSON only")
     return best
+
+
+def without_thoughts(text: str) -> str:
+    """An answer without what a reasoning model thinks aloud before it, and without white space around."""
+    return _THOUGHTS.sub("", text).strip()
+
+
+def yes_or_no(text: str) -> bool:
+    """A verdict of one word: "YES.", "[yes]" and "Yes (clearly)" are yes.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if (match := _YES_OR_NO.fullmatch(without_thoughts(text))) is None:
+        raise ValueError(f"the answer is YES or NO and no other word, got {text.strip()[:120]!r}")
+    return match[1].lower() == "yes"
 
 
 def json_parser(cls: type[T]) -> Callable[[str], T]:

@@ -5,7 +5,7 @@ from .evidence_changes import ORIGINS, AlteredEvidenceConfig, altered_evidence
 from .evidence_index import Known
 from .hard_mining import Mined, MiningConfig, Review, mine
 from .model_proposals import altered_by_model
-from .phrases import segment_facts
+from .phrases import phrase_of, segment_facts, words_of
 from .scores import Score, named_evidence, read_scores
 from .swapped import (
     SWAPPED,
@@ -42,6 +42,7 @@ __all__ = [
     "mine",
     "named_evidence",
     "normal_claim",
+    "phrase_of",
     "read_scores",
     "read_word_groups",
     "segment_facts",
@@ -50,4 +51,5 @@ __all__ = [
     "swapped_negatives",
     "swapped_suffix",
     "violations",
+    "words_of",
 ]

@@ -7,15 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from ...data_prep.language import parse_json
+from ...data_prep.language import parse_json, without_thoughts, yes_or_no
 
 Style = Literal["simple", "cot", "json"]
 """How a yes or no is asked for (section 4.2): the word alone; reasoning, then the word; a JSON object with both."""
 
 _PROMPTS = Path(__file__).parent / "prompts"
-_WORD = re.compile(r"\W*(yes|no)\W*(?:\([^()]*\)\W*)?", re.IGNORECASE)
 _ANSWER = re.compile(r"answer\W*:", re.IGNORECASE)
-THOUGHTS = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
 def prompt(name: str, **values: str) -> str:
@@ -24,24 +22,13 @@ def prompt(name: str, **values: str) -> str:
     return re.sub(r"\{(\w+)\}", lambda match: values[match[1]], text)
 
 
-def yes_or_no(text: str) -> bool:
-    """A verdict of one word: "YES.", "[yes]" and "Yes (clearly)" are yes.
-
-    Raises:
-        ValueError: anything else.
-    """
-    stripped = THOUGHTS.sub("", text)
-    if (match := _WORD.fullmatch(stripped)) is None:
-        raise ValueError(f"the answer is YES or NO and no other word, got {text.strip()[:120]!r}")
-    return match[1].lower() == "yes"
-
-
 def reasoned_answer(text: str) -> bool:
     """The verdict after the last `Answer:`; ValueError where there is none."""
-    answers = [*_ANSWER.finditer(THOUGHTS.sub("", text))]
+    answer = without_thoughts(text)
+    answers = [*_ANSWER.finditer(answer)]
     if not answers:
         raise ValueError(f"the last line reads `Answer: YES` or `Answer: NO`, got {text.strip()[-120:]!r}")
-    return yes_or_no(THOUGHTS.sub("", text)[answers[-1].end() :])
+    return yes_or_no(answer[answers[-1].end() :])
 
 
 def json_answer(text: str) -> bool:
@@ -56,11 +43,6 @@ def json_answer(text: str) -> bool:
 
 
 ANSWERS: dict[Style, Callable[[str], bool]] = {"simple": yes_or_no, "cot": reasoned_answer, "json": json_answer}
-
-
-def without_thoughts(text: str) -> str:
-    """An answer without what a reasoning model thinks aloud before it."""
-    return THOUGHTS.sub("", text).strip()
 
 
 def user_turn(text: str) -> list[dict[str, str]]:

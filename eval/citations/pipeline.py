@@ -20,7 +20,7 @@ from typing import Literal
 
 from ...core import Citation, Malformed, parse_citations
 from ...data_prep.importers import bare_fact
-from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered
+from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered, without_thoughts
 from ...models.decision import Verdict, failed
 from ...models.verifier import (
     Attributed,
@@ -32,7 +32,7 @@ from ...models.verifier import (
     Sources,
 )
 from ..scores import JudgePairs, Judgment, Judgments
-from .answers import ANSWERS, Style, prompt, user_turn, without_thoughts
+from .answers import ANSWERS, Style, prompt, user_turn
 from .responses import Cites, GivenFact, GivenResponse, GivenSentence
 from .scores import FactCitation, JudgedFact, JudgedResponse, JudgedSentence
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...core import Citation, ProofreelError, parse_citation_list, parse_citations, render_citations, write_whole
-from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered
-from .answers import prompt, without_thoughts
+from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered, without_thoughts
+from .answers import prompt
 from .moments import FindMoments, Found, Moment, Search
 from .pipeline import CitationRule
 from .responses import GivenFact, GivenResponse, GivenSentence

@@ -25,7 +25,7 @@ def read_rows(cls: type[T], path: str | Path, key: Callable[[T], Any]) -> list[T
     Args:
         cls: dataclass of a row.
         path: the file.
-        key: what no two rows may share.
+        key: what no two rows may share; it may raise RowError for a row that is at fault.
 
     Raises:
         RowError: no such file, or the first line that cannot be read, with its number.
@@ -43,11 +43,12 @@ def read_rows(cls: type[T], path: str | Path, key: Callable[[T], Any]) -> list[T
             raise RowError(f"{where}: a row must be an object, got {record.value!r:.60}; write {{name: value}}")
         try:
             row = from_mapping(cls, record.value, where)
+            name = key(row)
         except RowError as error:
             raise RowError(f"{where}: {error}") from error
-        if key(row) in rows:
-            raise RowError(f"{where}: a row is given twice, got {key(row)!r}; keep one")
-        rows[key(row)] = row
+        if name in rows:
+            raise RowError(f"{where}: a row is given twice, got {name!r}; keep one")
+        rows[name] = row
     if not rows:
         raise RowError(f"{path}: nothing to score, got no row; write one JSON object per line")
     return list(rows.values())

@@ -47,6 +47,7 @@ def test_every_command_explains_itself_without_torch():
         "score",
         "serve",
         "omd",
+        "multifact",
     ]
     assert set(commands) <= set(COMMANDS)
     code = (

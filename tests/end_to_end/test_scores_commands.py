@@ -1,4 +1,4 @@
-"""The commands of OMD-Bench, CG-Bench and MultiFactScore with the shipped kitchen verifier."""
+"""The commands of OMD-Bench and CG-Bench with the shipped kitchen verifier."""
 
 import json
 import shutil

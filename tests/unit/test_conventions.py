@@ -11,13 +11,14 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, r
 
 from proofreel.core.errors import RowError
 from proofreel.eval.conflicts import formulas
+from proofreel.eval.facts import formulas as fact_formulas
 from proofreel.eval.metrics import decisions
 from proofreel.eval.metrics.catalogue import METRICS, always_yes, definition, definitions
 from proofreel.eval.metrics.defined import (
     PUBLISHED,
     published_markdown,
 )
-from proofreel.eval.scores import cgbench, dualfact, murgat
+from proofreel.eval.scores import cgbench, murgat
 from proofreel.eval.uncertainty.headline import headline_names
 
 # MiRAGE Table 10: F1 and AUC of each row, in percent.
@@ -150,7 +151,7 @@ def test_each_definition_is_one_sentence_and_names_a_metric_once():
 
 def test_definitions_of_the_papers_metrics_name_what_exists():
     names = set()
-    for module in (murgat, dualfact, formulas, cgbench, decisions):
+    for module in (murgat, fact_formulas, formulas, cgbench, decisions):
         for thing in vars(module).values():
             if inspect.isclass(thing):
                 names |= set(getattr(thing, "__annotations__", {}))

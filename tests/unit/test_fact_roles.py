@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from proofreel.eval.scores.dualfact import (
+from proofreel.eval.facts import (
     ErrorCounts,
     FactVerdict,
     GroundedObject,

@@ -2,7 +2,7 @@
 
 Paper: DualFact+, sections 5.2, 5.4, appendix B.1; its code is not available. Its tables do not follow one average
 (`eval/metrics/defined.py` has the sums), so every average is offered under its own name. A verdict that could not be
-had is None: it is left out and counted, and is neither right nor wrong.
+had is None: it is left out and counted, and is neither right nor wrong (`scores` gives bounds and intervals).
 """
 
 from __future__ import annotations
