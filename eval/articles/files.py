@@ -2,8 +2,9 @@
 
 Responses (`<system>_relevant_citations.json`): {topic: {"prediction", "sentences", "claims", "citations"}}, the last
 three aligned by sentence; `claims` may be absent (a language model extracts them); `importance`, aligned with the
-claims, weighs them. Topics (`human_eval_subset.json`): see `data_prep/importers/mirage.py`; of a claim's entry
-`importance`, and of a video `quality`, may weigh too.
+claims, weighs them; `context` lists the ids of the sources it was written from. Topics (`human_eval_subset.json`): see
+`data_prep/importers/mirage.py`; of a claim's entry `importance`, and of a video `quality`, may weigh too; `query` of a
+topic says what was asked for, if not its name, and `question` of a claim's entry is what the claim answers.
 
 Claims are extracted from sentences with the prompt `prompts/mirage_claims.txt`. A sentence whose answer cannot be read
 ends the run with that answer quoted: a share has no bounds where the number of claims is unknown.
@@ -22,7 +23,7 @@ from typing import Any
 from ...core import RowError, VideoSegment
 from ...data_prep.importers import Record, Rejected, read_json_members, video_name
 from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered, parse_json
-from .formulas import Claim, ReferenceClaim, Response, Sentence, Source, Topic
+from .records import Claim, ReferenceClaim, Response, Sentence, Source, Topic
 
 
 def read_responses(path: Path, system: str | None = None) -> list[Response]:
@@ -48,7 +49,7 @@ def read_responses(path: Path, system: str | None = None) -> list[Response]:
             raise RowError(f"{where}: lists must be aligned by sentence, got lengths {lengths}; repair the topic")
         sentences = tuple(_sentence(where, lists, i) for i in range(len(value["sentences"])))
         text = value.get("prediction") or " ".join(sentence.text for sentence in sentences)
-        responses.append(Response(_spaced(topic), name, text, sentences))
+        responses.append(Response(_spaced(topic), name, text, sentences, _context(where, value)))
     if not responses:
         raise RowError(f"{path}: file holds no response, got an empty object; write {{topic: {{'sentences': ...}}}}")
     return responses
@@ -80,22 +81,25 @@ def read_topics(path: Path, extension: str = ".mp4", written_ids: bool = False) 
                 got = reprlib.repr(entry)
                 raise RowError(f"{where}: supporting_videos must be a list of ids, got {got} for {text!r}; write [...]")
             ids = tuple(dict.fromkeys(v if written_ids else video_name(v) for v in supporting))
-            claims.append(ReferenceClaim(text, ids, contexts.get(text), _weight(where, "importance", entry)))
-        article = value.get("article")
-        topics[_spaced(topic)] = Topic(_spaced(topic), article or None, tuple(claims), sources)
+            weight, question = _weight(where, "importance", entry), _text(where, "question", entry)
+            claims.append(ReferenceClaim(text, ids, contexts.get(text), weight, question))
+        article, query, name = value.get("article"), _text(where, "query", value), _spaced(topic)
+        topics[name] = Topic(name, article or None, tuple(claims), sources, query=query)
     return topics
 
 
 def with_cited_videos(
     topics: Mapping[str, Topic], responses: Sequence[Response], extension: str = ".mp4"
 ) -> dict[str, Topic]:
-    """The topics, with the videos outside their collections that responses cite."""
+    """The topics, with the videos outside their collections that responses cite or were written from."""
     known = dict(topics)
     for response in responses:
         if response.topic in known:
             topic = known[response.topic]
-            cited = {name for sentence in response.sentences for name in sentence.citations} - set(topic.sources)
-            others = {name: Source(_video(name, extension)) for name in sorted(cited)}
+            cited = {name for sentence in response.sentences for name in sentence.citations} | {
+                *(response.context or ())
+            }
+            others = {name: Source(_video(name, extension)) for name in sorted(cited - set(topic.sources))}
             known[response.topic] = dataclasses.replace(topic, others={**topic.others, **others})
     return known
 
@@ -115,10 +119,30 @@ def _sentence(where: str, lists: dict[str, list[Any]], i: int) -> Sentence:
     if len(importance) != len(claims or ()):
         raise RowError(f"{where}: importance of sentence {i} must be one per claim, got {importance!r}; align them")
     weights = [_weight(where, "importance", {"importance": each}) for each in importance]
-    # Paths of the authors' machine end in the id; the joined id has no extension.
-    names = tuple(dict.fromkeys(Path(video_name(citation)).stem for citation in citations))
+    names = _ids(citations)
     weighted = None if claims is None else tuple(Claim(*each) for each in zip(claims, weights, strict=True))
     return Sentence(text, names, weighted or (), needs_claims=claims is None)
+
+
+def _ids(citations: Sequence[str]) -> tuple[str, ...]:
+    """Ids without an extension; paths of the authors' machine end in them."""
+    return tuple(dict.fromkeys(Path(video_name(citation)).stem for citation in citations))
+
+
+def _context(where: str, value: dict[str, Any]) -> tuple[str, ...] | None:
+    context = value.get("context")
+    if context is None:
+        return None
+    if not _is_texts(context):
+        raise RowError(f"{where}: context must be a list of ids, got {reprlib.repr(context)}; write [...]")
+    return _ids(context)
+
+
+def _text(where: str, key: str, about: Any) -> str | None:
+    text = about.get(key) if isinstance(about, dict) else None
+    if text is not None and not (isinstance(text, str) and text.strip()):
+        raise RowError(f"{where}: {key} must be a text, got {reprlib.repr(text)}; write one or leave it out")
+    return text
 
 
 def _contexts(where: str, value: dict[str, Any]) -> dict[str, str]:

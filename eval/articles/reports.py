@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core import ConfigError, RowError
-from ..scores import Score, mean_difference
-from .formulas import F1S, SHARES, MirageOptions, MirageResult, MirageScores
+from ..scores import Score, mean_difference, plain
+from .formulas import F1S, MirageResult, MirageScores
 from .human import (
     TABLE_1_ROUGE_L,
     TABLE_2,
@@ -27,15 +27,30 @@ from .human import (
     texts_of,
     values_of,
 )
+from .records import MirageOptions
+from .shares import SHARES
 from .text_overlap import rouge
+from .textrag import TEXTRAG_SHARES
 
+ABOUT_REFERENCE_CLAIMS = ("info_r", "cite_r", "alce_claim_recall", "argue_nugget_coverage")
 MEASURES = ("f1", "precision", "recall")
 
 
-def shares_of_forms(forms: Sequence[str], precision_only: bool) -> list[str]:
-    """The shares of MiRAGE's forms: collection, reference or both."""
-    precisions = [f"{kind}_p_{form}" for kind in ("info", "cite") for form in forms]
-    return [share for share in SHARES if share in precisions or (not precision_only and share.endswith("_r"))]
+METRICS = ("infof1", "citef1", "alce", "argue", "ragas")
+
+
+def shares_of(metrics: Sequence[str], forms: Sequence[str], precision_only: bool) -> list[str]:
+    """The shares that metrics are made of.
+
+    Args:
+        metrics: of `METRICS`.
+        forms: of MiRAGE's own precision: collection, reference or both.
+        precision_only: none that is about reference claims.
+    """
+    starts = tuple(metric.removesuffix("f1") for metric in metrics)
+    chosen = [share for share in (*SHARES, *TEXTRAG_SHARES) if share.startswith(starts)]
+    chosen = [share for share in chosen if "_p_" not in share or share.endswith(tuple(forms))]
+    return [share for share in chosen if not (precision_only and share in ABOUT_REFERENCE_CLAIMS)]
 
 
 def result_to_dict(result: MirageResult, options: MirageOptions) -> dict[str, Any]:
@@ -74,7 +89,7 @@ def differences(result: MirageResult) -> dict[str, dict[str, Score]]:
 def result_table(result: MirageResult) -> str:
     """Scores of the systems side by side in percent, as a Markdown table."""
     systems = list(result.systems)
-    names = [name for name in (*SHARES, *F1S) if name in result.systems[systems[0]]]
+    names = list(result.systems[systems[0]])
     apart = differences(result)
     head = ["score", *systems, *(f"{system} - {systems[0]}" for system in apart)]
     rows = [
@@ -86,7 +101,7 @@ def result_table(result: MirageResult) -> str:
         "",
         "Percent, mean over topics [95 % interval over resampled topics].",
         f"{result.n_questions} questions, {result.n_passes} encoder passes; "
-        f"{sum(s[n].n_failed for s in result.systems.values() for n in s if n in SHARES)} judgments failed.",
+        f"{sum(s[n].n_failed for s in result.systems.values() for n in s if n not in F1S)} judgments failed.",
     ])  # fmt: skip
 
 
@@ -209,10 +224,13 @@ def _metrics_of(path: Path) -> dict[str, Ranking]:
 def _response_to_dict(scores: MirageScores) -> dict[str, Any]:
     return {
         "scores": {name: score.to_dict() for name, score in scores.scores.items()},
+        "details": plain(scores.details),
         "items": {
             share: [
                 {
                     "claim": judged.item.claim,
+                    **({} if judged.item.citation is None else {"citation": judged.item.citation}),
+                    **({} if judged.item.error is None else {"error": judged.item.error}),
                     "importance": judged.item.importance,
                     "value": None if math.isnan(judged.value) else judged.value,
                     "low": judged.low,

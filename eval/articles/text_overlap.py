@@ -7,11 +7,15 @@ it the column comes out of the released texts to the printed digit, and with ste
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from ...core import ConfigError
+from ..scores import Score
+from .formulas import Measurement
+from .records import Response, Topic
 
 Rouge = Literal["rouge1", "rouge2", "rougeL", "rougeLsum"]
 
@@ -44,8 +48,31 @@ def bert_score(
     if not Path(model).is_dir():
         raise ConfigError(f"bert_score: model must be a folder, got {str(model)!r}; download one and give its path")
     score = _library("bert_score", "bert-score").score
-    f1 = score(list(predictions), list(references), model_type=str(model), num_layers=layer, device=device)[2]
-    return [float(value) for value in f1]
+    full = [i for i, both in enumerate(zip(predictions, references, strict=True)) if all(map(str.strip, both))]
+    values = [0.0] * len(predictions)  # what bert-score gives where either text is empty
+    if full:
+        asked = [predictions[i] for i in full], [references[i] for i in full]
+        f1 = score(*asked, model_type=str(model), num_layers=layer, device=device)[2]
+        for i, value in zip(full, f1, strict=True):
+            values[i] = float(value)
+    return values
+
+
+def against_references(
+    responses: Sequence[Response],
+    topics: Mapping[str, Topic],
+    compare: Callable[[Sequence[str], Sequence[str]], Sequence[float]],
+) -> dict[tuple[str, str], Measurement]:
+    """A comparison of texts (predictions, references) by (system, topic); not defined without a reference."""
+    references = {r.topic: t.reference for r in responses if (t := topics.get(r.topic)) and t.reference}
+    held = [response for response in responses if response.topic in references]
+    values = compare([response.text for response in held], [references[response.topic] for response in held])
+    known = {(r.system, r.topic): value for r, value in zip(held, values, strict=True)}
+    undefined = Score(math.nan, math.nan, math.nan, 0, 0)
+    return {
+        key: Measurement(Score(known[key], known[key], known[key], 1, 0) if key in known else undefined)
+        for key in ((response.system, response.topic) for response in responses)
+    }
 
 
 def _library(module: str, package: str) -> Any:
