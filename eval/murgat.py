@@ -7,13 +7,15 @@
 
     proofreel murgat --responses bare.json --post-hoc missing --verifier DIR --media videos/ \
         --language-model model.yaml --out runs/cited
+    proofreel murgat --questions questions.json --program logic-imperative --verifier DIR --media videos/ \
+        --language-model model.yaml --out runs/program
     proofreel murgat --responses responses.json --entailment-model judge.yaml --media videos/ --out runs/by-a-model
 
 Responses are MuRGAt's files (docs/formats.md). Bare generations need --language-model, a YAML of the options in
 docs/language-model.md: it says which sentences are verifiable and cuts them into facts. --post-hoc adds citations where
-facts were found in the video (OUT/attributed-0.json). With a verifier, responses that
-have people's labels also show how the two agree. Writes OUT/result.json and prints a table; run again, it goes on where
-it was stopped. docs/scores.md says what each score is.
+facts were found in the video (OUT/attributed-0.json); --program answers questions by plans (OUT/generated.jsonl). With
+a verifier, responses that have people's labels also show how the two agree. Writes OUT/result.json and prints a table;
+run again, it goes on where it was stopped. docs/scores.md says what each score is.
 """
 
 import argparse
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog="proofreel murgat", description=__doc__, formatter_class=form)
-    parser.add_argument("--responses", type=Path, nargs="+", required=True, help="one file, or two to compare")
+    parser.add_argument("--responses", type=Path, nargs="+", help="one file, or two to compare")
     parser.add_argument("--names", nargs="+", help="what tables call the systems (default: the files' names)")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     parser.add_argument("--verifier", help="directory or hub id; default: the labels in the files judge")
@@ -101,6 +103,9 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         choices=["missing", "all"],
         help="cite for each fact what is found in the video: of sentences without citations, or of all",
     )
+    parser.add_argument("--questions", type=Path, help="records with video, question and options, for --program")
+    variants = [f"{r}-{g}" for r in ("logic", "narrative") for g in ("declarative", "imperative")]
+    parser.add_argument("--program", choices=variants, help="answer --questions by plans of this kind, then score")
     parser.add_argument("--proposer", help="who finds facts: a verifier, or language-model (default: --verifier)")
     parser.add_argument("--windows", help="in which a verifier looks, e.g. max:8:4 (default: the verifier's own)")
 
@@ -109,12 +114,20 @@ def _run(args: argparse.Namespace) -> None:
     from proofreel.core import ConfigError
     from proofreel.eval.citations import as_json, compare_murgat, read_murgat_responses
 
+    if (args.program is None) != (args.questions is None) or (args.responses is None) == (args.program is None):
+        got = f"{args.responses}, {args.questions} and {args.program}"
+        raise ConfigError(f"--responses: give these, or --questions with --program, got {got}; choose one of the two")
+    if args.program is not None:
+        args.responses = [_generated(args)]
     names = args.names or [path.stem for path in args.responses]
     if len(args.responses) > 2 or len(names) != len(args.responses) or len(set(names)) != len(names):
         got = f"{len(args.responses)} files and {names}"
         raise ConfigError(f"--responses: one file or two, with as many different --names, got {got}; name each system")
     if args.draws < 1:
         raise ConfigError(f"--draws: at least 1, got {args.draws}; the default is 10000")
+    if args.program is not None and args.verifier is None and args.entailment_model is None:
+        print("not scored: give --verifier or --entailment-model, or score this file later")
+        return
     given = [_annotated(read_murgat_responses(path), path, args) for path in args.responses]
     args.out.mkdir(parents=True, exist_ok=True)
     if args.post_hoc:
@@ -137,6 +150,55 @@ def _run(args: argparse.Namespace) -> None:
     print(f"wrote {args.out / 'result.json'}")
 
 
+def _generated(args: argparse.Namespace) -> Path:
+    """Answers by programs: all in OUT/generated.jsonl, those that are responses in the file that is returned."""
+    from proofreel.core import RowError
+    from proofreel.eval.citations import VARIANTS, answer_by_program, generate, read_murgat_questions
+
+    questions = read_murgat_questions(args.questions)
+    variant = VARIANTS[args.program]
+    tools, settings = _tools(args)
+    args.out.mkdir(parents=True, exist_ok=True)
+    path = args.out / "generated.jsonl"
+    records = generate(questions, lambda q: answer_by_program(q, variant, tools), path, settings)
+    responses = [record for record in records if "model_generation" in record]
+    failures = [f"{r['id']}: {r['program_error']}" for r in records if "program_error" in r]
+    print(f"{variant.name}: {len(responses)} of {len(records)} questions answered; wrote {path}")
+    _print_some(variant.name, "no answer", failures)
+    if not responses:
+        raise RowError(f"{args.questions}: no question got an answer, got {failures[0]}; see {path}")
+    _write(args.out / f"{variant.name}.json", responses)
+    return args.out / f"{variant.name}.json"
+
+
+def _tools(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    """What plans run on, and all that their answers depend on."""
+    from proofreel.core import ConfigError
+    from proofreel.eval.citations import (
+        CaptionView,
+        Tools,
+        checked_by,
+        described_by,
+        described_by_captions,
+        moments_by_verifier,
+    )
+    from proofreel.eval.scores import by_verifier
+
+    proposer = args.proposer or args.verifier
+    if args.language_model is None or proposer in (None, "language-model"):
+        got = f"{args.language_model} and {proposer}"
+        raise ConfigError(f"--program: needs --language-model, and a verifier as --verifier or --proposer, got {got}")
+    model, verifier = _language_model(args.language_model), _verifier(args, proposer)
+    view, sources = _view(args), _sources(args)
+    judge = by_verifier(verifier, operating_point=args.operating_point, progress=False)
+    find = moments_by_verifier(judge, verifier.reader, sources, _windowing(args, verifier))
+    describe = described_by_captions(view) if isinstance(view, CaptionView) else described_by(model, view)
+    settings = {"variant": args.program, "model": model.config.model, "verifier": verifier.fingerprint}
+    settings |= {name: getattr(args, name) for name in ("operating_point", "windows", "frames")}
+    settings |= {name: str(getattr(args, name)) for name in ("captions", "transcripts")}
+    return Tools(model, view, find, describe, checked_by(judge, verifier.reader, sources)), settings
+
+
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     """What decides the numbers besides the files."""
     kept = (
@@ -152,7 +214,9 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
     if args.entailment_model is not None:
         judge, kept = f"language model: {args.entailment_model.name}", (*kept, "entailment_style", "frames")
     if args.post_hoc:
-        kept = (*kept, "post_hoc", "proposer", "windows")
+        kept = (*kept, "post_hoc")
+    if args.post_hoc or args.program:
+        kept = (*kept, "program", "proposer", "windows")
     return {"judge": judge} | {name: getattr(args, name) for name in kept}
 
 
@@ -194,7 +258,6 @@ def _proposer(args: argparse.Namespace, out: Path) -> Callable[[Any], Any]:
     from proofreel.core import ConfigError
     from proofreel.eval.citations import moments_by_language_model, moments_by_verifier, surest
     from proofreel.eval.scores import by_verifier
-    from proofreel.models.inputs import Windowing
 
     if args.proposer == "language-model":
         if args.language_model is None:
@@ -204,12 +267,19 @@ def _proposer(args: argparse.Namespace, out: Path) -> Callable[[Any], Any]:
     if args.proposer is None and args.verifier is None:
         raise ConfigError("--post-hoc: needs who finds the facts, got neither --proposer nor --verifier; give one")
     verifier = _verifier(args, args.proposer or args.verifier)
+    judge = by_verifier(verifier, out, args.operating_point)
+    find = moments_by_verifier(judge, verifier.reader, _sources(args), _windowing(args, verifier))
+    return lambda searches: [surest(found) for found in find(searches)]
+
+
+def _windowing(args: argparse.Namespace, verifier: Any) -> Any:
+    from proofreel.core import ConfigError
+    from proofreel.models.inputs import Windowing
+
     windowing = verifier.windowing if args.windows is None else Windowing.parse(args.windows)
     if windowing is None:
         raise ConfigError("--windows: this verifier has no windows of its own, got none; give e.g. max:8:4")
-    judge = by_verifier(verifier, out, args.operating_point)
-    find = moments_by_verifier(judge, verifier.reader, _sources(args), windowing)
-    return lambda searches: [surest(found) for found in find(searches)]
+    return windowing
 
 
 def _view(args: argparse.Namespace) -> Any:
@@ -343,7 +413,7 @@ def _sources(args: argparse.Namespace) -> Callable[[str], Any]:
     return sources
 
 
-def _write(path: Path, result: dict[str, Any]) -> None:
+def _write(path: Path, result: Any) -> None:
     from proofreel.core import write_whole
 
     text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)

@@ -61,20 +61,23 @@ JudgePairs = Callable[[Sequence[Pair]], Judgments]
 """Answers pairs whose ids differ: a verifier (`by_verifier`), people's labels (`by_labels`), anything else."""
 
 
-def by_verifier(verifier: Verifier, out: str | Path | None = None, operating_point: str | None = None) -> JudgePairs:
+def by_verifier(
+    verifier: Verifier, out: str | Path | None = None, operating_point: str | None = None, progress: bool = True
+) -> JudgePairs:
     """Judge by a verifier at one of its operating points; an uncalibrated one says supported from p = 0.5 on.
 
     Args:
         verifier: who judges.
         out: predictions file (Parquet) that grows while pairs are judged: a run that was killed goes on from it.
         operating_point: of the verifier; None: its default.
+        progress: a bar on stderr.
     """
 
     def answer(asked: Sequence[Pair]) -> list[Judgment]:
         if out is None:
-            predictions = predict(verifier, asked)
+            predictions = predict(verifier, asked, progress)
         else:
-            score_to(out, verifier, asked)
+            score_to(out, verifier, asked, progress=progress)
             predictions = read_predictions(out)[0]
         return [_judgment(verifier, prediction, operating_point) for prediction in predictions]
 

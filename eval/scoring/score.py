@@ -35,9 +35,9 @@ from ...models.zero_shot import HostedVerifier
 from .predictions import Prediction, read_source, write_predictions
 
 
-def predict(verifier: Verifier, pairs: Sequence[Pair]) -> list[Prediction]:
+def predict(verifier: Verifier, pairs: Sequence[Pair], progress: bool = True) -> list[Prediction]:
     """One prediction per pair, in order; failures carry their reason. Progress goes to stderr."""
-    verdicts = verifier.score_pairs(pairs, progress=True)
+    verdicts = verifier.score_pairs(pairs, progress=progress)
     return [prediction_of(pair, verdict) for pair, verdict in zip(pairs, verdicts, strict=True)]
 
 

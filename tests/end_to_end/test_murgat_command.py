@@ -133,6 +133,52 @@ def test_a_language_model_judges_and_post_hoc_citations_are_found_by_the_verifie
     ]
 
 
+SEEN = {"do": "describe", "name": "seen", "event": "once", "instruction": "What is done?"}
+PLAN = [
+    {"do": "find_event", "name": "cut", "query": "Ingredient is blueberry."},
+    {"do": "for_each", "of": "cut", "as": "once", "steps": [SEEN]},
+    {"do": "synthesize", "evidence": ["seen", "cut"], "instruction": "Say what is done."},
+]
+
+
+def programmed(body):
+    content = body["messages"][0]["content"]
+    text = content if isinstance(content, str) else content[-1]["text"]
+    if "Plan how" in text:
+        return chat("no plan" if "Why" in text else json.dumps({"steps": PLAN}))
+    if "numbered evidence" in text:
+        return chat("Action is chopping [1]. Ingredient is carrot [1]. So it is A.\nAnswer: A")
+    if "What is done?" in text:
+        return chat("Action is chopping. Ingredient is carrot.")
+    return scripted(body)
+
+
+def test_a_program_answers_questions_and_its_answers_are_scored(tmp_path, capsys):
+    questions = [{"id": str(n), "video": "sample.mp4", "question": q} for n, q in enumerate(["What is done?", "Why?"])]
+    (tmp_path / "q.json").write_text(json.dumps(questions), encoding="utf-8")
+    with running_server() as server:
+        server.answer = programmed
+        words, config = endpoint(tmp_path, server)
+        words = ["murgat", "--questions", str(tmp_path / "q.json"), "--program", "logic-imperative", *words[3:]]
+        words += ["--language-model", str(config), "--verifier", str(KITCHEN), "--windows", "max:2:1"]
+        words += ["--device", "cpu", "--frames", "4", "--out", str(tmp_path / "out")]
+        assert main(words) == 0
+        first, n_asked = (tmp_path / "out" / "result.json").read_bytes(), len(server.bodies)
+        assert main(words) == 0
+        assert (tmp_path / "out" / "result.json").read_bytes() == first
+        assert len(server.bodies) == n_asked
+    said = capsys.readouterr()
+    assert "1 of 2 questions answered" in said.out
+    assert "no plan" in said.err
+    answered, failed = map(json.loads, (tmp_path / "out" / "generated.jsonl").read_text(encoding="utf-8").splitlines())
+    # A blueberry is chopped: the verifier leaves the carrot out, from the description and from the answer.
+    expected = "Reasoning: Action is chopping (visual, 0:00-0:02). So it is A.\nAnswer: A"
+    assert answered["model_generation"] == expected
+    assert "no plan" in failed["program_error"]
+    (system,) = json.loads(first)["systems"]
+    assert system["mean"]["coverage"]["n"] > 0
+
+
 def test_bad_input_is_refused_with_a_remedy(tmp_path, capsys):
     bare = tmp_path / "bare.json"
     bare.write_text(json.dumps(RESPONSES), encoding="utf-8")
@@ -140,6 +186,9 @@ def test_bad_input_is_refused_with_a_remedy(tmp_path, capsys):
         (["--responses", str(bare)], "--language-model"),
         (["--responses", str(tmp_path / "none.json")], "check the path"),
         (["--responses", str(bare), str(bare)], "--names"),
+        ([], "--questions"),
+        (["--questions", str(bare), "--program", "logic-imperative"], "question is"),
+        (["--responses", str(bare), "--program", "logic-imperative"], "choose one"),
     ]:
         assert main(["murgat", *words, "--out", str(tmp_path / "out")]) == 1
         assert remedy in capsys.readouterr().err
