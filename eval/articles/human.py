@@ -285,9 +285,14 @@ TABLE_2 = {"f1": ((49.0, 65.4, 60.5), (61.3, 76.3, 81.2), (54.5, 70.8, 72.7)), "
 TABLE_1_ROUGE_L = {"preferences": (55.8, 71.2, 41.2), "f1": (66.7, 68.2, 70.0), "grounding": -11.5}
 
 
+def agreements(metric: Ranking, ratings: Ratings) -> list[Score]:
+    """The mean tau of a metric with each annotator's ratings, an undefined tau as 0, with intervals over topics."""
+    return [ranking_agreement(metric, ratings[annotator]).mean for annotator in sorted(ratings)]
+
+
 def taus(metric: Ranking, ratings: Ratings) -> list[float]:
-    """The mean tau of a metric with each annotator's ratings, times 100, an undefined tau as 0."""
-    return [100 * ranking_agreement(metric, ratings[annotator]).mean.value for annotator in sorted(ratings)]
+    """The same times 100, without intervals."""
+    return [100 * mean.value for mean in agreements(metric, ratings)]
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from .human import (
     TABLE_2,
     TABLE_9,
     Ranking,
+    agreements,
     audit,
     human_groundedness,
     human_info_scores,
     human_preferences,
     same_system,
-    taus,
     texts_of,
     values_of,
 )
@@ -108,6 +108,9 @@ def result_table(result: MirageResult) -> str:
 def human_report(root: Path, metrics: Sequence[Path] = ()) -> dict[str, Any]:
     """Human scores, their taus with preferences, beside the paper's, and taus of further metrics; as JSON values.
 
+    Taus stand times 100, None where failed judgments leave one open; under `agreement` with bounds and intervals over
+    topics.
+
     Args:
         root: the release's data/wikivideo folder, or one that holds its folders of human judgments directly.
         metrics: result.json files of `proofreel mirage score`.
@@ -116,69 +119,85 @@ def human_report(root: Path, metrics: Sequence[Path] = ()) -> dict[str, Any]:
     scores = human_info_scores(judgments / "metric_preference")
     ratings = human_preferences(judgments / "human_preference")
     grounded = human_groundedness(judgments / "grounding_judgments")
+    people = {measure: {a: values_of(scores[a], measure) for a in sorted(scores)} for measure in MEASURES}
+    with_preferences = {
+        measure: list(zip(*(agreements(metric, ratings) for metric in by_annotator.values()), strict=True))
+        for measure, by_annotator in people.items()
+    }
+    of_groundedness = agreements(grounded, ratings)
     report: dict[str, Any] = {
         "info": {str(a): {t: {s: {m: getattr(e, m).to_dict() for m in MEASURES} for s, e in by_system.items()}
                           for t, by_system in by_topic.items()} for a, by_topic in scores.items()},
         "groundedness": grounded,
-        "tau_with_preferences": {
-            measure: [[taus(values_of(scores[a], measure), ratings)[e] for a in sorted(scores)]
-                      for e in range(len(ratings))]
-            for measure in MEASURES
-        },
-        "tau_of_groundedness": taus(grounded, ratings),
+        "tau_with_preferences": {m: [_times_100(row) for row in rows] for m, rows in with_preferences.items()},
+        "tau_of_groundedness": _times_100(of_groundedness),
+        "agreement": plain({"tau_with_preferences": with_preferences, "tau_of_groundedness": of_groundedness}),
         "metrics": {},
         "audit": _audits(root),
     }  # fmt: skip
     further: dict[str, Ranking] = {}
     try:
-        references, predictions = texts_of(judgments / "metric_preference")
-        further["rougeL"] = {
-            topic: dict(
-                zip(by_system, rouge(list(by_system.values()), [references[topic]] * len(by_system)), strict=True)
-            )
-            for topic, by_system in predictions.items()
-        }
+        further["rougeL"] = _rouge(judgments / "metric_preference")
     except ConfigError as error:
         report["without_rouge"] = str(error)
     for path in metrics:
         further |= _metrics_of(path)
-    people = {f"{measure}": {a: values_of(scores[a], measure) for a in scores} for measure in MEASURES}
     for name, metric in further.items():
+        against = {"preferences": agreements(metric, ratings)}
+        against |= {measure: agreements(metric, by_annotator) for measure, by_annotator in people.items()}
+        grounding = agreements(metric, {1: grounded})
         report["metrics"][name] = {
-            "preferences": taus(metric, ratings),
-            **{measure: taus(metric, by_annotator) for measure, by_annotator in people.items()},
-            "grounding": taus(metric, {1: grounded})[0],
+            **{other: _times_100(means) for other, means in against.items()},
+            "grounding": _times_100(grounding)[0],
+            "agreement": plain(against | {"grounding": grounding[0]}),
         }
     return report
 
 
 def human_report_text(report: Mapping[str, Any]) -> str:
     """The report as Markdown: each value beside the printed one where the paper has it."""
+    agreement = report["agreement"]
     lines = ["## Table 9: human InfoF1 and its parts against preferences", ""]
     head = ["measure", "preferences of", *(f"judgments of {a}" for a in report["info"])]
     rows = [
         [measure, str(e + 1), *(_beside(*both) for both in zip(values, TABLE_9[measure][e], strict=True))]
-        for measure, by_annotator in report["tau_with_preferences"].items()
+        for measure, by_annotator in agreement["tau_with_preferences"].items()
         for e, values in enumerate(by_annotator)
     ]
     lines += [*_markdown(head, rows), "", "## Table 2: InfoF1 again, and groundedness", ""]
-    f1 = zip(report["tau_with_preferences"]["f1"], TABLE_2["f1"], strict=True)
+    f1 = zip(agreement["tau_with_preferences"]["f1"], TABLE_2["f1"], strict=True)
     rows = [[str(e + 1), *(_beside(*both) for both in zip(*row, strict=True)), _beside(grounding, printed)]
             for e, (row, grounding, printed) in enumerate(
-                zip(f1, report["tau_of_groundedness"], TABLE_2["grounding"], strict=True))]  # fmt: skip
+                zip(f1, agreement["tau_of_groundedness"], TABLE_2["grounding"], strict=True))]  # fmt: skip
     lines += [*_markdown(["preferences of", *head[2:], "grounding"], rows), ""]
     lines += ["## Metrics against people", ""]
     rows = []
-    for name, values in report["metrics"].items():
-        printed = TABLE_1_ROUGE_L if name == "rougeL" else {}
+    for name, metric in report["metrics"].items():
+        printed, means = TABLE_1_ROUGE_L if name == "rougeL" else {}, metric["agreement"]
         for people in ("preferences", *MEASURES):
-            cells = printed.get(people, [None] * len(values[people]))
-            rows.append([name, people, *(_beside(*both) for both in zip(values[people], cells, strict=True))])
-        rows.append([name, "grounding", _beside(values["grounding"], printed.get("grounding")), "", ""])
+            cells = printed.get(people, [None] * len(means[people]))
+            rows.append([name, people, *(_beside(*both) for both in zip(means[people], cells, strict=True))])
+        rows.append([name, "grounding", _beside(means["grounding"], printed.get("grounding")), "", ""])
     lines += _markdown(["metric", "against", "1", "2", "3"], rows) if rows else [report.get("without_rouge", "none")]
     for name, topics in report["audit"].items():
         lines += ["", f"## Released scores of {name}", "", *_audit_table(topics)]
-    return "\n".join([*lines, "", "Kendall's tau times 100, mean over topics. ok: as printed; otherwise (printed)."])
+    last = (
+        "Kendall's tau times 100, mean over topics [95 % interval over resampled topics]. "
+        "ok: as printed; otherwise (printed)."
+    )
+    return "\n".join([*lines, "", last])
+
+
+def _rouge(folder: Path) -> Ranking:
+    references, predictions = texts_of(folder)
+    return {
+        topic: dict(zip(by_system, rouge(list(by_system.values()), [references[topic]] * len(by_system)), strict=True))
+        for topic, by_system in predictions.items()
+    }
+
+
+def _times_100(means: Sequence[Score]) -> list[float | None]:
+    return [None if math.isnan(mean.value) else 100 * mean.value for mean in means]
 
 
 def _audits(root: Path) -> dict[str, Any]:
@@ -266,10 +285,16 @@ def _printed(score: Score, sign: str = "") -> str:
     return f"{value} [{100 * interval.low:{sign}.1f}, {100 * interval.high:{sign}.1f}]"
 
 
-def _beside(value: float, printed: float | None) -> str:
-    """A recomputed tau, and the printed one where it differs."""
-    text = "unknown" if math.isnan(value) else f"{value + 0.0:.1f}"
-    return text if printed is None else f"{text} ok" if text == f"{printed:.1f}" else f"{text} ({printed:.1f})"
+def _beside(mean: Mapping[str, Any], printed: float | None) -> str:
+    """A recomputed tau, the printed one where it differs, and the interval; bounds where judgments failed."""
+    if mean["value"] is None:
+        text = f"{100 * mean['low']:.1f} to {100 * mean['high']:.1f}"
+    else:
+        text = f"{100 * mean['value'] + 0.0:.1f}"
+    if printed is not None:
+        text += " ok" if text == f"{printed:.1f}" else f" ({printed:.1f})"
+    ends = mean["interval_95"]
+    return text if ends is None else f"{text} [{100 * ends[0]:.0f}, {100 * ends[1]:.0f}]"
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

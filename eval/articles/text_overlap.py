@@ -43,16 +43,22 @@ def bert_score(
         device: such as "cuda"; None: bert-score's choice.
 
     Raises:
-        ConfigError: the library is not installed, or there is no such folder.
+        ConfigError: the library is not installed, or the folder cannot be used.
     """
     if not Path(model).is_dir():
         raise ConfigError(f"bert_score: model must be a folder, got {str(model)!r}; download one and give its path")
+    if "t5" in str(model) and "t5" not in (model / "config.json").read_text(encoding="utf-8"):
+        raise ConfigError(f"bert_score: a path with t5 means a T5 to bert-score, got {str(model)!r}; link it")
     score = _library("bert_score", "bert-score").score
     full = [i for i, both in enumerate(zip(predictions, references, strict=True)) if all(map(str.strip, both))]
     values = [0.0] * len(predictions)  # what bert-score gives where either text is empty
     if full:
         asked = [predictions[i] for i in full], [references[i] for i in full]
-        f1 = score(*asked, model_type=str(model), num_layers=layer, device=device)[2]
+        try:
+            f1 = score(*asked, model_type=str(model), num_layers=layer, device=device)[2]
+        except OverflowError as error:  # of the longest text, where the tokenizer knows none
+            remedy = "set it in tokenizer_config.json to what the encoder takes"
+            raise ConfigError(f"bert_score: model_max_length is missing in {model}, got {error}; {remedy}") from error
         for i, value in zip(full, f1, strict=True):
             values[i] = float(value)
     return values
