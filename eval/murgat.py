@@ -19,7 +19,6 @@ run again, it goes on where it was stopped. docs/scores.md says what each score 
 """
 
 import argparse
-import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -153,11 +152,11 @@ def _run(args: argparse.Namespace) -> None:
 def _generated(args: argparse.Namespace) -> Path:
     """Answers by programs: all in OUT/generated.jsonl, those that are responses in the file that is returned."""
     from proofreel.core import RowError
-    from proofreel.eval.citations import VARIANTS, answer_by_program, generate, read_murgat_questions
+    from proofreel.eval.citations import VARIANTS, answer_by_program, generate, program_tools, read_murgat_questions
 
     questions = read_murgat_questions(args.questions)
     variant = VARIANTS[args.program]
-    tools, settings = _tools(args)
+    tools, settings = program_tools(args)
     args.out.mkdir(parents=True, exist_ok=True)
     path = args.out / "generated.jsonl"
     records = generate(questions, lambda q: answer_by_program(q, variant, tools), path, settings)
@@ -169,34 +168,6 @@ def _generated(args: argparse.Namespace) -> Path:
         raise RowError(f"{args.questions}: no question got an answer, got {failures[0]}; see {path}")
     _write(args.out / f"{variant.name}.json", responses)
     return args.out / f"{variant.name}.json"
-
-
-def _tools(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
-    """What plans run on, and all that their answers depend on."""
-    from proofreel.core import ConfigError
-    from proofreel.eval.citations import (
-        CaptionView,
-        Tools,
-        checked_by,
-        described_by,
-        described_by_captions,
-        moments_by_verifier,
-    )
-    from proofreel.eval.scores import by_verifier
-
-    proposer = args.proposer or args.verifier
-    if args.language_model is None or proposer in (None, "language-model"):
-        got = f"{args.language_model} and {proposer}"
-        raise ConfigError(f"--program: needs --language-model, and a verifier as --verifier or --proposer, got {got}")
-    model, verifier = _language_model(args.language_model), _verifier(args, proposer)
-    view, sources = _view(args), _sources(args)
-    judge = by_verifier(verifier, operating_point=args.operating_point, progress=False)
-    find = moments_by_verifier(judge, verifier.reader, sources, _windowing(args, verifier))
-    describe = described_by_captions(view) if isinstance(view, CaptionView) else described_by(model, view)
-    settings = {"variant": args.program, "model": model.config.model, "verifier": verifier.fingerprint}
-    settings |= {name: getattr(args, name) for name in ("operating_point", "windows", "frames")}
-    settings |= {name: str(getattr(args, name)) for name in ("captions", "transcripts")}
-    return Tools(model, view, find, describe, checked_by(judge, verifier.reader, sources)), settings
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -224,6 +195,7 @@ def _annotated(responses: list[Any], path: Path, args: argparse.Namespace) -> li
     """The responses with verifiability and facts, by the file or a language model."""
     from proofreel.core import ConfigError
     from proofreel.eval.citations import annotate
+    from proofreel.eval.scores import open_language_model
 
     bare = [response for response in responses if not response.is_annotated]
     if args.language_model is None:
@@ -233,16 +205,16 @@ def _annotated(responses: list[Any], path: Path, args: argparse.Namespace) -> li
                 "give --language-model, or files with `facts` or `evaluations`"
             )
         return responses
-    model = _language_model(args.language_model)
+    model = open_language_model(args.language_model)
     workers = model.config.concurrency
     return annotate(responses, model, args.style, args.propagation, workers, uncited=bool(args.post_hoc))
 
 
 def _attributed(responses: list[Any], number: int, name: str, args: argparse.Namespace) -> list[Any]:
     """The responses with citations where facts were found; written to OUT/attributed-NUMBER.json."""
-    from proofreel.eval.citations import attributed_post_hoc, write_murgat_responses
+    from proofreel.eval.citations import attributed_post_hoc, fact_finder, write_murgat_responses
 
-    find = _proposer(args, args.out / f"windows-{number}.parquet")
+    find = fact_finder(args, args.out / f"windows-{number}.parquet")
     attributed, proposals = attributed_post_hoc(responses, find, args.post_hoc, args.propagation)
     path = args.out / f"attributed-{number}.json"
     write_murgat_responses(path, attributed)
@@ -253,68 +225,17 @@ def _attributed(responses: list[Any], number: int, name: str, args: argparse.Nam
     return attributed
 
 
-def _proposer(args: argparse.Namespace, out: Path) -> Callable[[Any], Any]:
-    """Who finds facts in videos."""
-    from proofreel.core import ConfigError
-    from proofreel.eval.citations import moments_by_language_model, moments_by_verifier, surest
-    from proofreel.eval.scores import by_verifier
-
-    if args.proposer == "language-model":
-        if args.language_model is None:
-            raise ConfigError("--proposer language-model: needs --language-model, got none; give its YAML")
-        model = _language_model(args.language_model)
-        return moments_by_language_model(model, _view(args), model.config.concurrency)
-    if args.proposer is None and args.verifier is None:
-        raise ConfigError("--post-hoc: needs who finds the facts, got neither --proposer nor --verifier; give one")
-    verifier = _verifier(args, args.proposer or args.verifier)
-    judge = by_verifier(verifier, out, args.operating_point)
-    find = moments_by_verifier(judge, verifier.reader, _sources(args), _windowing(args, verifier))
-    return lambda searches: [surest(found) for found in find(searches)]
-
-
-def _windowing(args: argparse.Namespace, verifier: Any) -> Any:
-    from proofreel.core import ConfigError
-    from proofreel.models.inputs import Windowing
-
-    windowing = verifier.windowing if args.windows is None else Windowing.parse(args.windows)
-    if windowing is None:
-        raise ConfigError("--windows: this verifier has no windows of its own, got none; give e.g. max:8:4")
-    return windowing
-
-
-def _view(args: argparse.Namespace) -> Any:
-    """What a language model is shown of videos."""
-    from proofreel.data_prep.importers import Transcripts
-    from proofreel.eval.citations import AnyEvidence, CaptionView, FrameView
-
-    if args.captions is not None:
-        return CaptionView(Transcripts(args.captions))
-    return FrameView(_sources(args), AnyEvidence(args.media), _sampling(args), _frame_cache(args))
-
-
-def _sampling(args: argparse.Namespace) -> Any:
-    import dataclasses
-
-    from proofreel.eval.citations import SAMPLING
-
-    return dataclasses.replace(SAMPLING, max_frames=args.frames, min_frames=min(SAMPLING.min_frames, args.frames))
-
-
-def _language_model(path: Path) -> Any:
-    from proofreel.eval.scores import open_language_model
-
-    return open_language_model(path)
-
-
 def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, dict[str, Any]]]:
     """Who judges the responses of a system (by its number): its scores, and what else the result says of it."""
     from proofreel.core import ConfigError
     from proofreel.eval.citations import (
         as_json,
+        fact_judge,
         judge_responses,
         judged_by_labels,
         murgat_agreement,
         murgat_system_scores,
+        sources_of,
     )
 
     def by_people(responses: list[Any]) -> Any:
@@ -329,8 +250,8 @@ def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, di
 
     if args.verifier is None and args.entailment_model is None:
         return labels
-    who, reader = _who_judges(args)
-    sources = _sources(args)
+    who, reader = fact_judge(args)
+    sources = sources_of(args)
 
     def judged(responses: list[Any], number: int) -> tuple[Any, dict[str, Any]]:
         wrong = tuple(args.count_as_wrong)
@@ -342,75 +263,6 @@ def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, di
         return scores, facts
 
     return judged
-
-
-def _who_judges(args: argparse.Namespace) -> tuple[Callable[[int], Any], Any]:
-    """The judge of each system's facts, and what may be shown to it: a verifier, or a language model that sees."""
-    from proofreel.core import ConfigError
-    from proofreel.eval.citations import AnyEvidence, by_language_model
-    from proofreel.eval.scores import by_verifier
-
-    if args.entailment_model is None:
-        verifier = _verifier(args, args.verifier)
-        return (
-            lambda n: by_verifier(verifier, args.out / f"predictions-{n}.parquet", args.operating_point)
-        ), verifier.reader
-    if args.verifier is not None and not args.post_hoc:
-        raise ConfigError(f"--entailment-model: one judge, got --verifier {args.verifier} as well; give one of the two")
-    model = _language_model(args.entailment_model)
-    judge = by_language_model(
-        model,
-        args.entailment_style,
-        media_root=args.media,
-        sampling=_sampling(args),
-        frame_cache=_frame_cache(args),
-        workers=model.config.concurrency,
-    )
-    return lambda number: judge, AnyEvidence(args.media)
-
-
-def _verifier(args: argparse.Namespace, name: str) -> Any:
-    return _opened(name, args.device, args.media, args.frame_cache, args.untrained_evidence)
-
-
-@functools.cache
-def _opened(name: str, device: str | None, media: Path | None, frames: Path | None, untrained: bool) -> Any:
-    """A verifier, loaded once: it may propose and judge."""
-    from proofreel.core import MediaError
-    from proofreel.data_prep.media import FrameCache
-    from proofreel.models.directory import find_verifier
-    from proofreel.models.verifier import Verifier
-
-    if media is not None and not media.is_dir():
-        raise MediaError(f"{media}: no such folder, got nothing under --media; check the path")
-    return Verifier.from_pretrained(
-        find_verifier(name),
-        device=device,
-        media_root=media,
-        frame_cache=FrameCache(frames) if frames else None,
-        prefix_cache_gib=0.0,  # all claims about an evidence are asked together
-        untrained_evidence=untrained,
-    )
-
-
-def _frame_cache(args: argparse.Namespace) -> Any:
-    from proofreel.data_prep.media import FrameCache
-
-    return FrameCache(args.frame_cache) if args.frame_cache else None
-
-
-def _sources(args: argparse.Namespace) -> Callable[[str], Any]:
-    """What the citations of a video's responses point into."""
-    from proofreel.data_prep.importers import Transcripts
-    from proofreel.models.verifier import Sources
-
-    transcripts = None if args.transcripts is None else Transcripts(args.transcripts)
-
-    def sources(video: str) -> Any:
-        name = video if Path(video).suffix else f"{video}.mp4"
-        return Sources(name, None if transcripts is None else transcripts.cues(video))
-
-    return sources
 
 
 def _write(path: Path, result: Any) -> None:

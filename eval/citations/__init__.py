@@ -8,6 +8,12 @@ if TYPE_CHECKING:
     from .answers import (
         Style,
     )
+    from .commands import (
+        fact_finder,
+        fact_judge,
+        program_tools,
+        sources_of,
+    )
     from .entailment import (
         by_language_model,
     )
@@ -141,6 +147,8 @@ __all__ = [
     "decontextualised",
     "described_by",
     "described_by_captions",
+    "fact_finder",
+    "fact_judge",
     "generate",
     "is_verifiable",
     "judge_responses",
@@ -154,8 +162,10 @@ __all__ = [
     "murgat_system_scores",
     "parse_plan",
     "plan_lines",
+    "program_tools",
     "read_murgat_questions",
     "read_murgat_responses",
+    "sources_of",
     "surest",
     "with_citations",
     "write_murgat_responses",
