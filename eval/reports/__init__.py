@@ -6,19 +6,35 @@ from ...core import on_first_use
 
 if TYPE_CHECKING:
     from .compare import read_contender
+    from .examples import Exhibit, caption_of, exhibit_of
     from .numbers import measure
-    from .page import console, jsonable, make_report, measure_files, parse_control, write_report
+    from .page import (
+        console,
+        jsonable,
+        make_report,
+        measure_files,
+        parse_control,
+        template_environment,
+        write_report,
+    )
     from .table_rows import apply_decision
+    from .tables import Table, TableCell
 
 __all__ = [
+    "Exhibit",
+    "Table",
+    "TableCell",
     "apply_decision",
+    "caption_of",
     "console",
+    "exhibit_of",
     "jsonable",
     "make_report",
     "measure",
     "measure_files",
     "parse_control",
     "read_contender",
+    "template_environment",
     "write_report",
 ]
 

@@ -32,6 +32,7 @@ class Exhibit:
     images: tuple[str, ...] = ()  # data URIs
     text: str = ""
     problem: str = ""
+    size: tuple[int, int] = (0, 0)  # width and height of the first picture, in pixels
 
 
 @dataclass(frozen=True)
@@ -108,25 +109,36 @@ def _exhibits(stored: str, media_root: Path | None) -> Iterable[Exhibit]:
     except ValueError as error:  # a RowError is one
         yield Exhibit("evidence", problem=str(error))
         return
-    for evidence in pieces:
-        caption = _caption(evidence)
-        try:
-            if isinstance(evidence, (Transcript, Passage)):
-                yield Exhibit(caption, text=evidence.text)
-            else:
-                yield Exhibit(caption, images=tuple(_data_uri(frame) for frame in _pictures(evidence, media_root)))
-        except (ProofreelError, OSError) as error:
-            yield Exhibit(caption, problem=str(error))
+    yield from (exhibit_of(evidence, media_root) for evidence in pieces)
 
 
-def _pictures(evidence: VideoSegment | Image, media_root: Path | None) -> list[PILImage.Image]:
+def exhibit_of(evidence: Evidence, media_root: Path | None, sampling: FrameSampling = SAMPLING) -> Exhibit:
+    """Evidence as a page shows it; media that cannot be read are a problem that is named in place.
+
+    Args:
+        evidence: of any kind.
+        media_root: what relative paths start from.
+        sampling: how many frames of a video.
+    """
+    caption = caption_of(evidence)
+    try:
+        if isinstance(evidence, (Transcript, Passage)):
+            return Exhibit(caption, text=evidence.text)
+        pictures = _pictures(evidence, media_root, sampling)
+        return Exhibit(caption, tuple(_data_uri(each) for each in pictures), size=pictures[0].size)
+    except (ProofreelError, OSError) as error:
+        return Exhibit(caption, problem=str(error))
+
+
+def _pictures(evidence: VideoSegment | Image, media_root: Path | None, sampling: FrameSampling) -> list[PILImage.Image]:
     if isinstance(evidence, VideoSegment):
-        return [PILImage.fromarray(frame) for frame in read_frames(evidence, SAMPLING, media_root).pixels_FHWC]
+        return [PILImage.fromarray(frame) for frame in read_frames(evidence, sampling, media_root).pixels_FHWC]
     with PILImage.open(media_path(evidence.path, media_root)) as image:
         return [ImageOps.exif_transpose(image).convert("RGB")]
 
 
-def _caption(evidence: Evidence) -> str:
+def caption_of(evidence: Evidence) -> str:
+    """What evidence is called: its file and span."""
     if isinstance(evidence, Passage):
         return "passage"
     name = "transcript" if isinstance(evidence, Transcript) else Path(evidence.path).name

@@ -133,15 +133,24 @@ def _short(value: Any) -> str:
 
 def html(report: Report) -> str:
     """The page; it loads nothing, from the network or from disk. Claims and names are escaped."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
+    template = template_environment().get_template("page.html.j2")
+    values = {"title": report.title, "report": report, "fitted": fitted(report)}
+    return template.render(**values, conventions=report.conventions, kinds=KINDS)
+
+
+def template_environment(folder: Path | None = None) -> Environment:
+    """Templates of pages that load nothing, `base.html.j2` among them; all values are escaped.
+
+    Args:
+        folder: of further templates.
+    """
+    return Environment(
+        loader=FileSystemLoader([Path(__file__).parent, *([] if folder is None else [folder])]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    template = environment.get_template("page.html.j2")
-    return template.render(report=report, fitted=fitted(report), conventions=report.conventions, kinds=KINDS)
 
 
 def markdown(report: Report) -> str:

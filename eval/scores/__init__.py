@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         decomposition_of_many,
         judge_agreement,
     )
+    from .page import PageCitation, PageClaim, PageResponse, PageSentence, ScorePage, page_html, write_page
 
 __all__ = [
     "Agreement",
@@ -100,8 +101,13 @@ __all__ = [
     "LocalizationScores",
     "Measured",
     "OpenAnswer",
+    "PageCitation",
+    "PageClaim",
+    "PageResponse",
+    "PageSentence",
     "Propagation",
     "Score",
+    "ScorePage",
     "Statistic",
     "accuracy_curve",
     "add_language_option",
@@ -133,6 +139,7 @@ __all__ = [
     "n_undefined",
     "open_language_model",
     "open_verifier",
+    "page_html",
     "parse_first_step",
     "plain",
     "ratio_of_sums",
@@ -146,6 +153,7 @@ __all__ = [
     "shown",
     "tiou_code",
     "tiou_paper",
+    "write_page",
     "write_result",
     "write_rows",
 ]
