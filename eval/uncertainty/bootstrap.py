@@ -22,9 +22,10 @@ from ..metrics import CELLS_AT_ONCE, Floats, Resamples, WeightedMetric, weighted
 Method = Literal["percentile", "bca"]
 
 N_DRAWS = 10_000
+MOST_GROUPS, N_BAGS = 25_000, 5_000  # above the first, groups are drawn in so many bags of them
 FEWEST_GROUPS = 20  # below, a clustered interval covers clearly less than it says
 _MOST_UNDEFINED = 0.05  # share of draws without a value above which the rest is a selection
-_MOST_FLOAT32_BYTES, _MOST_BYTES = 2**28, 2**30
+_MOST_FLOAT32_BYTES = 2**28
 
 
 @dataclass(frozen=True)
@@ -53,17 +54,18 @@ class Interval:
 def resample(groups: ArrayLike, n_draws: int = N_DRAWS, seed: int = 0) -> Resamples:
     """Draw whole groups with replacement, as many as there are, `n_draws` times.
 
+    More than `MOST_GROUPS` groups are first put at random into `N_BAGS` bags of equal size, and whole bags are drawn:
+    the variance between random bags is that between groups, known to 1 %, and memory no longer grows with the groups.
+
     Args:
         groups: shape (n,); rows with equal values are drawn together.
         seed: the same seed gives the same draws, whatever the order of the rows.
-
-    Raises:
-        RowError: more than about 10^9 counts (draws x groups).
     """
     group_of_row, n_groups = _numbered(groups)
+    if n_groups > MOST_GROUPS:
+        bag_of_group = np.random.default_rng(seed).permutation(n_groups) % N_BAGS
+        group_of_row, n_groups = bag_of_group[group_of_row], N_BAGS
     cells = n_draws * n_groups
-    if cells > _MOST_BYTES:
-        raise RowError(f"bootstrap: {n_groups} groups are too many for {n_draws} draws; take fewer draws")
     fits = 4 * cells <= _MOST_FLOAT32_BYTES
     times_DG = np.empty((n_draws, n_groups), np.float32) if fits else np.empty((n_draws, n_groups), np.uint8)
     rng = np.random.default_rng(seed)

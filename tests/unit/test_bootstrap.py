@@ -156,12 +156,18 @@ def test_draws_are_those_of_the_seed_whatever_the_order_of_rows() -> None:
     assert not np.array_equal(first.times_DG, other.times_DG)
 
 
-def test_counts_too_many_for_memory_are_refused_and_many_are_packed() -> None:
-    many = resample(np.arange(30_000), n_draws=2_400)
-    assert many.times_DG.dtype == np.uint8
-    assert many.sums(np.ones(30_000)).tolist() == [30_000.0] * 2_400
-    with pytest.raises(RowError, match="fewer draws"):
-        resample(np.arange(200_000), n_draws=10_000)
+def test_many_groups_are_drawn_in_bags_with_the_variance_of_groups() -> None:
+    packed = resample(np.arange(20_000), n_draws=4_000)
+    assert packed.times_DG.dtype == np.uint8
+    n = 200_000
+    groups, values = np.arange(n), np.random.default_rng(0).normal(size=n)
+    drawn = resample(groups, n_draws=4_000)
+    assert drawn.times_DG.nbytes < 2**28
+    spread = np.std(drawn.sums(values) / drawn.sums(np.ones(n)))
+    assert spread == pytest.approx(values.std() / np.sqrt(n), rel=0.05)
+    shuffled = np.random.default_rng(1).permutation(n)
+    again = resample(groups[shuffled], n_draws=4_000)
+    np.testing.assert_allclose(again.sums(values[shuffled]), drawn.sums(values), atol=1e-6)
 
 
 def test_nan_and_wrong_lengths_are_refused() -> None:
