@@ -1,4 +1,5 @@
-"""`proofreel mirage score`: killed with kill -9 and run again, the same file; each evidence is encoded once."""
+"""`proofreel mirage score`: killed with kill -9 and run again, the same file; each evidence is encoded once; every
+metric in one run."""
 
 import json
 import os
@@ -10,7 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_server import chat, running_server
 from conftest import ROOT
+from transformers import BertConfig, BertModel, BertTokenizer
+
+from proofreel.eval.mirage import METRICS, main
 
 VERIFIER = ROOT / "checkpoints" / "kitchen-verifier"
 ACTIONS, THINGS = ("chopping", "stirring", "peeling", "washing"), ("onion", "carrot", "tomato", "potato", "apple")
@@ -73,3 +78,67 @@ def test_killed_and_run_again_it_writes_the_same_file_with_one_pass_per_evidence
     # One clip; per topic its reference, and its two responses; the one grounded claim; the one citing sentence.
     assert results[0]["n_passes"] == 1 + 3 * N_TOPICS + 2
     assert all(score["n_failed"] == 0 for score in results[0]["systems"]["a"].values())
+
+
+def scripted(body: dict[str, Any]) -> dict[str, Any]:
+    """A language model that writes questions, queries, and what it sees; one question it refuses."""
+    content = body["messages"][-1]["content"]
+    if isinstance(content, list):
+        assert any(part["type"] == "image_url" for part in content)
+        return chat("It is red." if "Question:" in content[-1]["text"] else "It is red. It is hot.")
+    asked = body["messages"][1]["content"]
+    if "article" in json.loads(asked):
+        return chat('{"query": "chopping"}')
+    return chat("I would rather not.") if "t4" in asked else chat('{"question": "What is done?"}')
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory) -> Path:
+    """A BERT of one small layer with random weights."""
+    folder, words = tmp_path_factory.mktemp("encoder"), ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "chopping", "t"]
+    BertTokenizer(vocab={word: i for i, word in enumerate(words)}, model_max_length=512).save_pretrained(folder)
+    sizes: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    BertModel(BertConfig(vocab_size=len(words), intermediate_size=8, **sizes)).save_pretrained(folder)
+    return folder
+
+
+def test_every_metric_at_once_two_systems_side_by_side(inputs, encoder, tmp_path, capsys):
+    with running_server() as server:
+        server.answer = scripted
+        for name in ("language", "vision"):
+            (tmp_path / f"{name}.yaml").write_text(f"base_url: {server.url}\nmodel: {name}\nmode: live\n")
+        topics = json.loads((inputs / "topics.json").read_text())
+        some = {topic: topics[topic] for topic in list(topics)[:5]}
+        (tmp_path / "topics.json").write_text(json.dumps(some))
+        for name in ("a", "b"):
+            made = json.loads((inputs / f"{name}.json").read_text())
+            (tmp_path / f"{name}.json").write_text(json.dumps({topic: made[topic] for topic in some}))
+        words = command(tmp_path, tmp_path / "out")[4:]
+        words += ["--metrics", *METRICS, "--language-model", str(tmp_path / "language.yaml")]
+        words += ["--vision-model", str(tmp_path / "vision.yaml"), "--embedder", str(encoder)]
+        assert main([*words, "--bert-model", str(encoder), "--bert-layer", "1"]) == 0
+    printed = capsys.readouterr().out
+    result = json.loads((tmp_path / "out" / "result.json").read_text())
+    names = list(result["systems"]["a"])
+    assert names[-3:] == ["ragas_context_relevance", "rougeL", "bertscore"]
+    assert all(f"| {name} |" in printed for name in names)
+    assert list(result["differences"]["b"]) == names
+    # One clip; per topic its reference and two responses; the grounded claim; the one citing sentence.
+    assert result["n_passes"] == 1 + 3 * 5 + 2
+    assert "18 encoder passes" in printed
+    assert result["systems"]["a"]["ragas_context_relevance"]["value"] == 0.5
+    coverage = result["systems"]["a"]["argue_nugget_coverage"]
+    assert (coverage["value"], coverage["n_failed"]) == (None, 1)
+    refused = result["topics"]["t4"]["a"]["items"]["argue_nugget_coverage"][0]
+    assert "I would rather not." in refused["error"]
+    assert result["topics"]["t0"]["a"]["details"]["ragas_answer_relevance"]["written"] == "chopping"
+
+
+def test_what_a_metric_lacks_is_named(inputs, tmp_path, capsys):
+    words = command(inputs, tmp_path)[4:]
+    assert main([*words, "--metrics", "argue"]) == 1
+    assert "--language-model" in capsys.readouterr().err
+    assert main([*words, "--metrics", "bertscore"]) == 1
+    assert "--bert-model" in capsys.readouterr().err
+    assert main([*words, "--metrics", "rouge"]) == 0
+    assert "rougeL" in capsys.readouterr().out

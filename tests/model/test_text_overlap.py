@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,12 @@ REFERENCES = ["The pan is red.", "A blue pan is on the table.", "a pan", "the ta
 def save(folder: Path, **tokenizer) -> Path:
     folder.mkdir()
     torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     BertModel(BertConfig(vocab_size=len(WORDS), max_position_embeddings=32, **sizes)).save_pretrained(folder)
     BertTokenizer(vocab={word: i for i, word in enumerate(WORDS)}, **tokenizer).save_pretrained(folder)
     return folder
@@ -86,6 +92,7 @@ def test_embeddings_are_pooled_as_the_folder_says_whatever_the_padding(folder, t
             assert vector == pytest.approx(pool(each) / np.linalg.norm(pool(each)), abs=1e-5), name
     last = alone[0][-1] / np.linalg.norm(alone[0][-1])
     assert folder_embeddings(folder, "cpu")(texts)[0] == pytest.approx(last, abs=1e-5)
+    copy = tmp_path / "lasttoken"
     (copy / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_max_tokens": True}))
     with pytest.raises(ConfigError, match="pooling_mode_max_tokens"):
         folder_embeddings(copy)
