@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 SHOWN = 10
+BOTH = ("recall", "specificity")
+LEAST_YOUDEN = 0.2  # recall + specificity - 1; 0 is chance
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -53,13 +55,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-gold-facts", action="store_true", help="do not measure the judges on gold facts")
     parser.add_argument("--text-verifier", type=Path, help="judges by captions (default: the language model)")
-    parser.add_argument("--plain-captions", action="store_true", help="`caption` of --gold, not `caption_implicit`")
+    parser.add_argument("--implicit-captions", action="store_true", help="`caption_implicit` of --gold, not `caption`")
     parser.add_argument("--relation-of-object", default="act/ing", help="name for verb and object (default: act/ing)")
     parser.add_argument(
         "--presence",
         default="{value} is visible.",
         metavar="CLAIM",
         help="claim that a thing is to be seen, for grounding; may name {role} (default: {value} is visible.)",
+    )
+    parser.add_argument(
+        "--grounding",
+        choices=["verifier", "labels"],
+        default="verifier",
+        help="tells whether what a refuted fact names is to be seen: --verifier, or `grounded` of facts in --captions",
     )
     parser.add_argument("--check-extraction", action="store_true", help="extract facts from gold captions as well: F1")
     parser.add_argument("--draws", type=int, default=10_000, help="resamples of videos (default: 10000)")
@@ -81,7 +89,7 @@ def _run(args: argparse.Namespace) -> None:
         raise ConfigError(
             f"--draws, --presence: a number from 1 on, and a claim with {{value}}, got {got}; repair them"
         )
-    clips = read_clips(args.gold, not args.plain_captions, args.relation_of_object)
+    clips = read_clips(args.gold, args.implicit_captions, args.relation_of_object)
     read = {
         name: read_captions(path, clips, args.relation_of_object)
         for name, path in zip(names, args.captions, strict=True)
@@ -92,10 +100,10 @@ def _run(args: argparse.Namespace) -> None:
     extraction = _extraction(args, model, clips, layers)
     visual, textual = _judges(args, model)
     options = FactOptions(tuple(layers), tuple(args.conditions), not args.no_gold_facts, args.presence)
-    result = multifact_scores(clips, systems, visual, textual, None, options, args.draws)
-    settings = {"judge": args.verifier or "labels", "layers": layers} | {
-        key: getattr(args, key) for key in ("conditions", "presence", "plain_captions", "draws", "operating_point")
-    }
+    grounding = "labels" if args.grounding == "labels" else None
+    result = multifact_scores(clips, systems, visual, textual, grounding, options, args.draws)
+    kept = ("conditions", "presence", "grounding", "implicit_captions", "draws", "operating_point")
+    settings = {"judge": args.verifier or "labels", "layers": layers} | {key: getattr(args, key) for key in kept}
     path = write_result(args.out, {"settings": settings} | result_of(result, extraction))
     print(tables_of(result, extraction))
     _print_more(result)
@@ -180,6 +188,12 @@ def _print_more(result: Any) -> None:
             if found.n > 1 and found.pearson == found.pearson:
                 values = ", ".join(f"{key} {getattr(found, key):.3f}" for key in ("pearson", "spearman", "kendall"))
                 print(f"{name}: {score} with people's labels: {values} over {found.n} captions")
+    recall, specificity = (result.objects[name].low if name in result.objects else 1.0 for name in BOTH)
+    if recall + specificity < 1 + LEAST_YOUDEN:
+        print(
+            f"grounding hardly tells what is there (recall {recall:.2f}, specificity {specificity:.2f}): hallucination "
+            "and saliency by it say little; word --presence as the verifier was trained, or use --grounding labels"
+        )
     for failure in islice(failures(result), SHOWN):
         print(f"failed: {failure}", file=sys.stderr)
 

@@ -156,12 +156,13 @@ class _GoldRow:
         return (segment, Transcript(str(self.transcript), self.start_s, self.end_s)) if said else (segment,)
 
 
-def read_clips(path: str | Path, implicit: bool = True, relation_of_object: str = "act/ing") -> list[Clip]:
+def read_clips(path: str | Path, implicit: bool = False, relation_of_object: str = "act/ing") -> list[Clip]:
     """The annotated clips of a file.
 
     Args:
         path: JSON list or JSON lines, see docs/formats.md, `facts`.
-        implicit: take `caption_implicit`, which names implicit arguments (section 4.2), where it is there.
+        implicit: take `caption_implicit`, which leaves arguments unsaid ("Stir it."), where it is there; `caption`
+            names them (section 4.2, "VIA"), as the facts do.
         relation_of_object: role of a contextual fact that names an object alone.
 
     Raises:

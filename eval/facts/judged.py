@@ -128,7 +128,7 @@ def judge_captions(
     systems: Mapping[str, Sequence[Caption]],
     visual: JudgePairs | None = None,
     textual: JudgePairs | None = None,
-    grounding: Grounding | None = None,
+    grounding: Grounding | Literal["labels"] | None = None,
     options: FactOptions | None = None,
 ) -> JudgedCaptions:
     """Every fact judged as `FactOptions` says.
@@ -138,10 +138,12 @@ def judge_captions(
         systems: captions of each system, one for each clip and in their order, with facts.
         visual: judges claims about videos, e.g. `by_verifier(verifier)`; None: the labels `visual` of facts.
         textual: judges claims about captions, e.g. `by_language_model(model)`; None: the labels `textual`.
-        grounding: of refuted facts and of objects; None: `visual`, asked whether each thing is to be seen; without
-            that the labels `grounded`.
+        grounding: of refuted facts and of objects; None: `visual`, asked whether each thing is to be seen. "labels",
+            and None without `visual`: the labels `grounded` of facts; there are none of objects.
     """
     options = options or FactOptions()
+    if grounding is None and visual is None:
+        grounding = "labels"
     asked = _Questions(clips, systems, options)
     of_videos = asked.about_videos(grounding is None) if visual is not None else []
     of_texts = asked.about_texts() if textual is not None else []
@@ -243,7 +245,7 @@ class _Answers:
         answers: Mapping[str, Judgment],
         no_visual: bool,
         no_textual: bool,
-        grounding: Grounding | None,
+        grounding: Grounding | Literal["labels"] | None,
         options: FactOptions,
         labels: frozenset[str],
     ) -> None:
@@ -279,12 +281,10 @@ class _Answers:
 
     def objects(self, clip: Clip) -> Iterator[JudgedObject]:
         """The objects of a clip, where somebody tells whether they are there."""
-        if self.no_visual and self.grounding is None:
+        if self.grounding == "labels":
             return
         for fact, is_there in objects_of(clip, self.options.object_roles):
-            grounded = self._grounded(fact, clip)
-            if grounded is not None:
-                yield JudgedObject(clip, fact.role, fact.text, is_there, grounded)
+            yield JudgedObject(clip, fact.role, fact.text, is_there, self._seen(fact, clip))
 
     def _visual(self, id: str, fact: Fact) -> Judgment | None:
         if "visual" not in self.options.conditions:
@@ -304,14 +304,15 @@ class _Answers:
         return self.answers[id] if caption.text.strip() else Judgment(False, 0.0)  # an empty caption says nothing
 
     def _grounded(self, fact: Fact, clip: Clip) -> Judgment | None:
-        if self.grounding is not None:
-            question = clip.id, fact.key
-            if question not in self._told:
-                self._told[question] = _told(self.grounding, fact, clip)
-            return self._told[question]
-        if self.no_visual:
-            return self._labelled("grounded", fact.grounded)
-        return _all_of(self.answers[_seen(clip, claim)] for claim in _presence(fact, self.options))
+        return self._labelled("grounded", fact.grounded) if self.grounding == "labels" else self._seen(fact, clip)
+
+    def _seen(self, fact: Fact, clip: Clip) -> Judgment:
+        if not callable(self.grounding):
+            return _all_of(self.answers[_seen(clip, claim)] for claim in _presence(fact, self.options))
+        question = clip.id, fact.key
+        if question not in self._told:
+            self._told[question] = _told(self.grounding, fact, clip)
+        return self._told[question]
 
     def _labelled(self, name: str, label: bool | None) -> Judgment | None:
         """What people said; nothing is asked where no fact of any system has such a label."""

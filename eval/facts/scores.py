@@ -9,7 +9,8 @@ Scores are named by paths:
     visual/conceptual/mean_of_roles     mean of the role columns: "Avg." of the textual rows of tables 6 and 8
     visual/conceptual/pooled            over all facts; the paper does not say what "Avg." of its other rows is
     visual/conceptual/role/Tool         over all facts of a role
-    errors/caption_only/conceptual/Tool/omission    share of the errors (tables 7 and 9); "all" for all roles
+    errors/caption_only/conceptual/Tool/omission    share of the errors (tables 7 and 9); "all" for all roles.
+                                        Entities that are omitted are those of conceptual facts
 
 `visual` holds predicted facts against the video, `textual_gold` gold facts against the generated caption, and
 `textual_predicted` predicted facts against the gold caption. Where judgments failed, a score has bounds: all of them
@@ -23,6 +24,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,7 +131,7 @@ def multifact_scores(
     systems: Mapping[str, Sequence[Caption]],
     visual: JudgePairs | None = None,
     textual: JudgePairs | None = None,
-    grounding: Grounding | None = None,
+    grounding: Grounding | Literal["labels"] | None = None,
     options: FactOptions | None = None,
     n_draws: int = N_DRAWS,
     seed: int = 0,
@@ -151,11 +153,12 @@ def multifact_scores(
     measures = {name: _system_measures(captions, judged.conditions) for name, captions in judged.systems.items()}
     if not judged.conditions:
         raise RowError("multifact: facts need a judge, got none and no label; give a verifier, or facts with `visual`")
-    people = label_judged(judged.systems) if visual or textual else {}
+    people = label_judged(judged.systems)
+    by_judge = [c for c, judge in (("visual", visual), ("textual_predicted", textual)) if judge is not None]
     scored: dict[str, MultiFactScores] = {}
     for name, captions in judged.systems.items():
         each = tuple(_scored(one) for one in captions)
-        agreement = _agreement(each, [_scored(one) for one in people[name]]) if people else {}
+        agreement = _agreement(each, [_scored(one) for one in people[name]], by_judge)
         scored[name] = MultiFactScores(_over(drawn, measures[name]), _n_undefined(each), each, agreement)
     first, *others = measures
     differences = {name: _differences(drawn, measures[name], measures[first]) for name in others}
@@ -193,7 +196,9 @@ def _system_measures(captions: Sequence[JudgedCaption], conditions: Sequence[Con
                 measures |= {f"{condition}/{layer}/{name}": measure for name, measure in averages.items()}
     for mode, (refuter, kinds) in ERROR_MODES.items():
         for layer in LAYERS:
-            if f"{_CONDITION_OF[refuter]}/{layer}/pooled" in measures:
+            if layer == "contextual":
+                kinds = tuple(kind for kind in kinds if kind != "omission")
+            if len(kinds) > 1 and f"{_CONDITION_OF[refuter]}/{layer}/pooled" in measures:
                 counts = [_errors(one, refuter, layer, _roles(captions, layer)) for one in captions]
                 shares = _error_measures(counts, mode, kinds)
                 measures |= {f"errors/{mode}/{layer}/{name}": measure for name, measure in shares.items()}
@@ -277,8 +282,8 @@ def _mean_of(statistics: Sequence[Statistic]) -> Statistic:
 def _errors(one: JudgedCaption, refuter: str, layer: Layer, roles: Sequence[str]) -> dict[str, tuple[ErrorCounts, int]]:
     """By role: the errors of a caption, and how many entities nobody knows whether it omits.
 
-    An entity is omitted if no predicted fact names it, in whatever role and layer (section 5.4). Where facts are not
-    known, those that no known fact names may be omitted.
+    An entity of a conceptual gold fact is omitted if no predicted fact names it, in whatever role and layer (section
+    5.4). Where facts are not known, those that no known fact names may be omitted.
     """
     facts = []
     for each in one.facts:
@@ -292,7 +297,7 @@ def _errors(one: JudgedCaption, refuter: str, layer: Layer, roles: Sequence[str]
     named = {entity_key(name) for each in one.facts for name in each.fact.entities}
     required: dict[str, list[Hashable]] = {}
     for fact in one.clip.gold:
-        if fact.layer == layer:
+        if fact.layer == layer == "conceptual":
             required.setdefault(fact.role, []).extend(entity_key(name) for name in fact.entities)
     counts = error_counts_by_role(facts, required, {role: named for role in (*required, *(f.role for f in facts))})
     return {role: (count, count.omission if one.errors else 0) for role, count in counts.items()}
@@ -444,10 +449,13 @@ def _n_undefined(captions: Sequence[ScoredCaption]) -> dict[str, int]:
     return {name: len(captions) - count for name, count in n.items()}
 
 
-def _agreement(ours: Sequence[ScoredCaption], people: Sequence[ScoredCaption]) -> dict[str, Correlations]:
-    """Over captions whose score is known on both sides (table 11)."""
+def _agreement(
+    ours: Sequence[ScoredCaption], people: Sequence[ScoredCaption], conditions: Sequence[str]
+) -> dict[str, Correlations]:
+    """Over captions whose score is known on both sides (table 11), in what a judge and not labels decided."""
     found = {}
-    for name in dict.fromkeys(name for one in people for name in one.scores):
+    names = dict.fromkeys(name for one in people for name in one.scores)
+    for name in (name for name in names if name.partition("/")[0] in conditions):
         pairs = [(a.scores[name].value, b.scores[name].value) for a, b in zip(ours, people, strict=True)
                  if name in a.scores and name in b.scores]  # fmt: skip
         known = np.array([pair for pair in pairs if not any(map(math.isnan, pair))]).reshape(-1, 2)

@@ -20,8 +20,8 @@ VERIFIER = ROOT / "checkpoints" / "kitchen-verifier"
 CLIP = {  # what is so in the first two seconds, see docs/kitchen.md
     "start_s": 0,
     "end_s": 2,
-    "caption": "Chop it.",
-    "caption_implicit": "Chop the blueberry with the knife on the cutting board.",
+    "caption": "Chop the blueberry with the knife on the cutting board.",
+    "caption_implicit": "Chop it.",
     "conceptual": {"Action": "chopping", "Ingredient": "blueberry", "Tool": "knife", "Location": "cutting board"},
     "contextual": ["chop blueberry", "chop with knife", "chop on cutting board"],
     "negative_conceptual": {"Action": "stirring", "Ingredient": "carrot", "Tool": "spatula", "Location": "pan"},

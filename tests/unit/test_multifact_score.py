@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, f1_score, precision_score, recall_score
 
+from examples.kitchen.captions import captions_of
 from proofreel.core import ConfigError, Pair, Passage, RowError, VideoSegment
 from proofreel.data_prep.language import Completion
 from proofreel.eval.facts import (
@@ -39,8 +40,8 @@ from proofreel.eval.scores import JudgePairs, Judgment, Judgments, Score
 SOUP = {
     "id": "soup",
     "video": "soup.mp4",
-    "caption": "Stir it.",
-    "caption_implicit": "Stir the soup with a spoon in the pot.",
+    "caption": "Stir the soup with a spoon in the pot.",
+    "caption_implicit": "Stir it.",
     "conceptual": {"Action": "stirring", "Ingredient": "soup", "Tool": "spoon", "Location": "pot"},
     "contextual": ["stir soup", "stir with spoon", "stir in pot"],
     "negative_conceptual": {"Tool": "hammer", "Ingredient": "spoon"},
@@ -90,7 +91,7 @@ def test_the_facts_of_table_13_are_read_as_it_prints_them(tmp_path):
         "Stir in pot.",
     ]
     assert [fact.role for fact in clip.gold[4:]] == ["act/ing", "act/with", "act/in"]
-    assert read_clips(tmp_path / "gold.jsonl", implicit=False)[0].caption == "Stir it."
+    assert read_clips(tmp_path / "gold.jsonl", implicit=True)[0].caption == "Stir it."
 
 
 def test_every_score_of_table_13s_example_is_the_one_worked_out_by_hand(tmp_path):
@@ -160,8 +161,8 @@ def random_data(seed: int, n_clips: int = 12) -> tuple[list[Clip], dict[str, lis
     """Clips of four videos, with gold facts, negatives, and the captions of two systems."""
     rng = np.random.default_rng(seed)
 
-    def facts(sign: str, n: int) -> tuple[Fact, ...]:
-        return tuple(Fact("conceptual", str(rng.choice(ROLES)), f"{sign}{rng.integers(5)}{i}") for i in range(n))
+    def facts(sign: str, n: np.int64) -> tuple[Fact, ...]:
+        return tuple(Fact("conceptual", str(rng.choice(ROLES)), f"{sign}{rng.integers(5)}{i}") for i in range(int(n)))
 
     clips, systems = [], {"a": [], "b": []}
     for number in range(n_clips):
@@ -207,7 +208,8 @@ def test_averages_are_the_formulas_and_the_judges_numbers_scikit_learns(seed):
         assert scores["visual/conceptual/mean_of_roles"] == pytest.approx(plain.mean_of_roles)
         assert scores["visual/conceptual/mean_of_clips"] == pytest.approx(plain.mean_of_videos)
         captions = [[r.predicted for r in rows if r.video == clip.id] for clip in clips]
-        assert scores["visual/conceptual/multifact"] == pytest.approx(np.mean([np.mean(c) for c in captions if c]))
+        of_captions = [said.count(True) / len(said) for said in captions if said]
+        assert scores["visual/conceptual/multifact"] == pytest.approx(np.mean(of_captions))
         assert system.n_undefined["visual/conceptual"] == sum(not c for c in captions)
     judges = values(result.judges)
     for judge_name in ("visual", "textual"):
@@ -240,7 +242,7 @@ def test_bounds_are_the_least_and_most_that_failed_judgments_can_give():
     unknown = ("Tool is ladle.", "Tool is hammer.", "Tool is spoon.")
     seen = tuple(tools)
 
-    def score(yes: set[str], open_: set[str], grounded: dict[str, bool | None]) -> dict[str, Score]:
+    def score(yes: set[str], open_: set[str], grounded: Mapping[str, bool | None]) -> dict[str, Score]:
         def grounding(fact: Fact, evidence: Any) -> bool | None:
             return grounded.get(fact.text, True)
 
@@ -304,11 +306,14 @@ def test_two_systems_are_paired_over_videos():
     result = multifact_scores(clips, {"a": systems["a"], "same": systems["a"], "b": systems["b"]}, *judges, n_draws=200)
     for name, score in result.differences["same"].items():
         if not math.isnan(score.value):
+            assert score.interval is not None
             assert score.value == score.interval.low == score.interval.high == 0.0, name
     name = "visual/conceptual/multifact"
     apart = result.systems["b"].scores[name].value - result.systems["a"].scores[name].value
-    assert result.differences["b"][name].value == pytest.approx(apart)
-    assert result.differences["b"][name].interval.n_groups == 4
+    difference = result.differences["b"][name]
+    assert difference.value == pytest.approx(apart)
+    assert difference.interval is not None
+    assert difference.interval.n_groups == 4
 
 
 def test_the_default_grounding_asks_the_verifier_in_the_same_call_and_any_other_only_of_refuted_facts(tmp_path):
@@ -321,11 +326,11 @@ def test_the_default_grounding_asks_the_verifier_in_the_same_call_and_any_other_
 
     result = multifact_scores(clips, {"a": said}, visual, n_draws=5)
     assert len(calls) == 1
-    facts = {each.fact.claim: each.grounded for each in result.judged.systems["a"][0].facts}
-    assert facts["Tool is ladle."].supported is True
-    assert facts["Stir with ladle."].supported is True
-    assert facts["Ingredient is salt."].supported is False
-    assert facts["Ingredient is soup."] is None
+    facts = result.judged.systems["a"][0].facts
+    grounded = {each.fact.claim: each.grounded and each.grounded.supported for each in facts}
+    assert grounded["Tool is ladle."] is grounded["Stir with ladle."] is True
+    assert grounded["Ingredient is salt."] is False
+    assert grounded["Ingredient is soup."] is None
     asked: list[str] = []
 
     def grounding(fact: Fact, evidence: Any) -> bool:
@@ -364,7 +369,8 @@ def test_peoples_labels_judge_where_there_is_no_verifier_and_are_compared_with_o
     assert scores["textual_predicted/conceptual/pooled"].n_failed == 4  # pan has no textual label
     assert not any(name.startswith("textual_gold") for name in scores)
     assert by_people.judges == by_people.objects == {}
-    by_judge = multifact_scores(clips, {"a": said}, random_judge(3), options=options, n_draws=5)
+    by_judge = multifact_scores(clips, {"a": said}, random_judge(3), grounding="labels", options=options, n_draws=5)
+    assert by_judge.objects == {}
     assert by_judge.systems["a"].agreement["visual/conceptual"].n == 4
 
 
@@ -506,3 +512,18 @@ def test_real_annotations_are_read_as_gold_and_their_negatives_are_refuted(share
     result = multifact_scores(clips, {"perfect": said}, truth, n_draws=5)
     assert all(s.value == 1.0 for name, s in result.systems["perfect"].scores.items() if name.startswith("visual/"))
     assert all(s.value == 1.0 for s in result.judges.values() if not math.isnan(s.value))
+
+
+def test_the_kitchens_invented_captions_carry_the_truth_about_their_facts():
+    roles = {"Action": "chopping", "Ingredient": "onion", "Tool": "knife", "Location": "pan"}
+    lying = {"Ingredient": ["tomato"], "Tool": ["spoon"]}
+    clip = {"id": "c", "conceptual": roles, "distractors": ["tomato", "spoon"], "meta": {"lying": lying}}
+    rows = list(captions_of([clip] * 200, (0.1, 0.2, 0.2), seed=0))
+    for row in rows:
+        for role, fact in row["conceptual"].items():
+            visible = [roles[role], *lying.get(role, [])]
+            assert (fact["visual"], fact["grounded"]) == (fact["text"] == roles[role], fact["text"] in visible)
+        for phrase in row["contextual"]:
+            assert relation_of(phrase["text"]) == phrase["role"]
+    assert {fact["text"] for row in rows for fact in row["conceptual"].values()} > {"tomato", "spoon", *roles.values()}
+    assert any("Tool" not in row["conceptual"] for row in rows)
