@@ -86,6 +86,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--untrained-evidence", action="store_true", help="also ask about kinds of evidence the verifier never saw"
     )
+    parser.add_argument(
+        "--metrics", type=Path, nargs="+", help="tables of other metrics by id, one per file: correlated with labels"
+    )
     parser.add_argument("--draws", type=int, default=10_000, help="resamples of videos for intervals (default: 10000)")
     return parser
 
@@ -116,12 +119,17 @@ def _run(args: argparse.Namespace) -> None:
     if (args.program is None) != (args.questions is None) or (args.responses is None) == (args.program is None):
         got = f"{args.responses}, {args.questions} and {args.program}"
         raise ConfigError(f"--responses: give these, or --questions with --program, got {got}; choose one of the two")
+    unanswered: dict[str, Any] = {}
     if args.program is not None:
-        args.responses = [_generated(args)]
+        path, failures = _generated(args)
+        args.responses, unanswered = [path], {"unanswered": failures}
     names = args.names or [path.stem for path in args.responses]
     if len(args.responses) > 2 or len(names) != len(args.responses) or len(set(names)) != len(names):
         got = f"{len(args.responses)} files and {names}"
         raise ConfigError(f"--responses: one file or two, with as many different --names, got {got}; name each system")
+    if args.metrics is not None and len(args.metrics) != len(args.responses):
+        got = f"{len(args.metrics)} for {len(args.responses)}"
+        raise ConfigError(f"--metrics: one table for each file of responses, got {got}; name as many")
     if args.draws < 1:
         raise ConfigError(f"--draws: at least 1, got {args.draws}; the default is 10000")
     if args.program is not None and args.verifier is None and args.entailment_model is None:
@@ -139,8 +147,11 @@ def _run(args: argparse.Namespace) -> None:
     for number, (name, responses) in enumerate(zip(names, given, strict=True)):
         scored, facts = judge(responses, number)
         systems.append(scored)
-        results.append({"name": name, "file": args.responses[number].name} | facts | as_json(scored))
+        results.append({"name": name, "file": args.responses[number].name} | unanswered | facts | as_json(scored))
     difference = compare_murgat(*systems, n_draws=args.draws) if len(systems) == 2 else None
+    if args.metrics is not None:
+        for found, responses, path in zip(results, given, args.metrics, strict=True):
+            found["metrics_with_labels"] = _metrics_with_labels(responses, path, args)
     result = {"settings": _settings(args), "systems": results, "comparison": as_json(difference)}
     _write(args.out / "result.json", result)
     _print_table(names, systems, difference)
@@ -149,8 +160,8 @@ def _run(args: argparse.Namespace) -> None:
     print(f"wrote {args.out / 'result.json'}")
 
 
-def _generated(args: argparse.Namespace) -> Path:
-    """Answers by programs: all in OUT/generated.jsonl, those that are responses in the file that is returned."""
+def _generated(args: argparse.Namespace) -> tuple[Path, list[str]]:
+    """Answers by programs: all in OUT/generated.jsonl, the responses in the file that is returned; and what failed."""
     from proofreel.core import RowError
     from proofreel.eval.citations import VARIANTS, answer_by_program, generate, program_tools, read_murgat_questions
 
@@ -167,7 +178,7 @@ def _generated(args: argparse.Namespace) -> Path:
     if not responses:
         raise RowError(f"{args.questions}: no question got an answer, got {failures[0]}; see {path}")
     _write(args.out / f"{variant.name}.json", responses)
-    return args.out / f"{variant.name}.json"
+    return args.out / f"{variant.name}.json", failures
 
 
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
@@ -232,21 +243,16 @@ def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, di
         as_json,
         fact_judge,
         judge_responses,
-        judged_by_labels,
         murgat_agreement,
         murgat_system_scores,
         sources_of,
     )
 
-    def by_people(responses: list[Any]) -> Any:
-        judged = [judged_by_labels(response, args.citations_without_label) for response in responses]
-        return murgat_system_scores(judged, args.draws)
-
     def labels(responses: list[Any], number: int) -> tuple[Any, dict[str, Any]]:
         if not any(response.is_labelled for response in responses):
             path = args.responses[number]
             raise ConfigError(f"{path}: no fact has a label, got no --verifier either; give one of the two")
-        return by_people(responses), {}
+        return _by_people(responses, args), {}
 
     if args.verifier is None and args.entailment_model is None:
         return labels
@@ -259,10 +265,32 @@ def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, di
         facts: dict[str, Any] = {"n_questions": judgments.n_questions, "n_passes": judgments.n_passes}
         scores = murgat_system_scores(scored, args.draws)
         if all(response.is_labelled for response in responses):
-            facts["agreement_with_labels"] = as_json(murgat_agreement(scores, by_people(responses)))
+            facts["agreement_with_labels"] = as_json(murgat_agreement(scores, _by_people(responses, args), args.draws))
         return scores, facts
 
     return judged
+
+
+def _by_people(responses: list[Any], args: argparse.Namespace) -> Any:
+    """The scores by people's labels."""
+    from proofreel.eval.citations import judged_by_labels, murgat_system_scores
+
+    judged = [judged_by_labels(response, args.citations_without_label) for response in responses]
+    return murgat_system_scores(judged, args.draws)
+
+
+def _metrics_with_labels(responses: list[Any], path: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """Correlation of each metric in a table with each score by people's labels."""
+    from proofreel.core import RowError
+    from proofreel.eval.citations import as_json, metric_correlations, read_metrics
+
+    metrics = read_metrics(path)
+    if not any(response.is_labelled for response in responses):
+        raise RowError(f"{path}: metrics are compared with people's labels, got no label in the responses; give some")
+    if unknown := sorted({id for of in metrics.values() for id in of} - {response.id for response in responses}):
+        raise RowError(f"{path}: no response has this id, got {unknown[0]!r}; use the ids of the responses")
+    human = _by_people(responses, args)
+    return {name: as_json(metric_correlations(values, human, args.draws)) for name, values in metrics.items()}
 
 
 def _write(path: Path, result: Any) -> None:
@@ -295,12 +323,21 @@ def _cell(score: Any) -> str:
 
 
 def _print_agreement(results: Sequence[dict[str, Any]]) -> None:
+    """Correlations with the scores by people's labels: of each score with its own, of other metrics with each."""
     for result in results:
-        for measure in ("coverage", "precision", "recall", "murgat"):
-            found = result.get("agreement_with_labels", {}).get(measure)
-            if found is not None and found["pearson"] is not None:
-                values = ", ".join(f"{name} {found[name]:.3f}" for name in ("pearson", "spearman", "kendall"))
-                print(f"{result['name']}: {measure} with people's labels: {values} over {found['n']} responses")
+        found = {"judge": result.get("agreement_with_labels", {})} | result.get("metrics_with_labels", {})
+        for metric, measures in found.items():
+            for measure in ("coverage", "precision", "recall", "murgat"):
+                row = measures.get(measure)
+                if row is None or row["pearson"] is None:
+                    continue
+                values = ", ".join(_coefficient(name, row) for name in ("pearson", "spearman", "kendall"))
+                print(f"{result['name']}: {metric}, {measure} by people: {values} over {row['n']} responses")
+
+
+def _coefficient(name: str, row: dict[str, Any]) -> str:
+    low, high = row["intervals"][name]
+    return f"{name} {row[name]:.3f}" + ("" if low is None else f" [{low:.3f}, {high:.3f}]")
 
 
 def _print_failures(names: Sequence[str], systems: Sequence[Any]) -> None:

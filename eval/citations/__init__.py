@@ -14,6 +14,12 @@ if TYPE_CHECKING:
         program_tools,
         sources_of,
     )
+    from .correlation import (
+        MetricCorrelations,
+        metric_correlations,
+        murgat_agreement,
+        read_metrics,
+    )
     from .entailment import (
         by_language_model,
     )
@@ -87,7 +93,6 @@ if TYPE_CHECKING:
         as_json,
         compare_murgat,
         mean_over_groups,
-        murgat_agreement,
         murgat_scores,
         murgat_system_scores,
     )
@@ -120,6 +125,7 @@ __all__ = [
     "JudgedFact",
     "JudgedResponse",
     "JudgedSentence",
+    "MetricCorrelations",
     "Moment",
     "MurgatComparison",
     "MurgatScores",
@@ -155,6 +161,7 @@ __all__ = [
     "judged_by_labels",
     "judged_fact",
     "mean_over_groups",
+    "metric_correlations",
     "moments_by_language_model",
     "moments_by_verifier",
     "murgat_agreement",
@@ -163,6 +170,7 @@ __all__ = [
     "parse_plan",
     "plan_lines",
     "program_tools",
+    "read_metrics",
     "read_murgat_questions",
     "read_murgat_responses",
     "sources_of",

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core import CitedModality, RowError, parse_citations
-from ..scores import Attribution, CitedFact, Correlations, Score, attribution, correlations
+from ..scores import Attribution, CitedFact, Score, attribution
 from ..uncertainty import N_DRAWS, Interval, interval_of, resample
 
 CITED_MODALITIES: tuple[CitedModality, ...] = ("visual", "audio", "ocr")
@@ -219,21 +219,6 @@ def compare_murgat(
     return MurgatComparison(difference, len(ours) - len(common), len(theirs) - len(common))
 
 
-def murgat_agreement(scored: MurgatSystemScores, human: MurgatSystemScores) -> dict[str, Correlations]:
-    """Correlation over responses of each score with the same score from people's labels (section 4.5, tables 4, 12).
-
-    Responses in which either is undefined or rests on failed judgments are left out; `Correlations.n` counts the rest.
-    """
-    theirs = _by_id(human.responses)
-    rows = [(one.scores, theirs[one.response.id].scores) for one in scored.responses if one.response.id in theirs]
-    found = {}
-    for name in MURGAT_MEASURES:
-        values = [(a[name].value, b[name].value) for a, b in rows]
-        known = np.array([pair for pair in values if not any(map(math.isnan, pair))]).reshape(-1, 2)
-        found[name] = correlations(known[:, 0], known[:, 1])
-    return found
-
-
 def mean_over_groups(values: Sequence[Score], groups: Sequence[str], n_draws: int = N_DRAWS, seed: int = 0) -> Score:
     """The mean of scores, with a 95 % interval that resamples whole groups.
 
@@ -326,6 +311,8 @@ def as_json(value: Any) -> Any:
     """Results as JSON values: NaN is None, scores as `Score.to_dict`."""
     if isinstance(value, Score):
         return as_json(value.to_dict())
+    if isinstance(value, Interval):
+        return as_json([value.low, value.high])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: as_json(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from proofreel.core import CitedModality, RowError
+from proofreel.eval.citations.correlation import murgat_agreement
 from proofreel.eval.citations.responses import judged_by_labels, read_murgat_responses
 from proofreel.eval.citations.scores import (
     FactCitation,
@@ -18,7 +19,6 @@ from proofreel.eval.citations.scores import (
     JudgedSentence,
     as_json,
     compare_murgat,
-    murgat_agreement,
     murgat_scores,
     murgat_system_scores,
 )
