@@ -35,6 +35,23 @@ def test_two_systems_by_labels(tmp_path, capsys):
     assert "b - a" in capsys.readouterr().out
 
 
+def test_other_metrics_are_correlated_with_labels(tmp_path, capsys):
+    path = tmp_path / "a.json"
+    texts = [f"He runs{'' if n % 2 else ' (visual, 0:01)'}. He sits (visual, 0:02)." for n in range(4)]
+    facts = [[["He sits.", ["(visual, 0:02)"], n > 1]] for n in range(4)]
+    rows = [{"id": str(n), "video": str(n), "model_generation": t, "facts": facts[n]} for n, t in enumerate(texts)]
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    (tmp_path / "m.csv").write_text("id,holistic\n0,1\n1,2\n2,3\n3,5\n", encoding="utf-8")
+    words = ["murgat", "--responses", str(path), "--metrics", str(tmp_path / "m.csv"), "--draws", "100"]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 0
+    (system,) = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))["systems"]
+    assert system["metrics_with_labels"]["holistic"]["recall"]["kendall"] == pytest.approx(0.8165, abs=1e-4)
+    assert "holistic, recall by people: pearson 0.8" in capsys.readouterr().out
+    (tmp_path / "m.csv").write_text("id,holistic\n7,1\n", encoding="utf-8")
+    assert main([*words, "--out", str(tmp_path / "out")]) == 1
+    assert "'7'" in capsys.readouterr().err
+
+
 def test_a_verifier_judges_and_a_second_run_gives_the_same_file(tmp_path, capsys):
     words = ["murgat", "--responses", written(tmp_path / "a.json", [True, False]), "--verifier", str(KITCHEN)]
     words += [

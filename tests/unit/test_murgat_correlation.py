@@ -21,6 +21,9 @@ from proofreel.eval.citations.scores import (
     murgat_system_scores,
 )
 
+REFERENCES = {"pearson": stats.pearsonr, "spearman": stats.spearmanr, "kendall": stats.kendalltau}
+BAD = {"name,m\n1,2\n": "'id'", "id,m\n1,x\n": "'x'", "id,m\n1,2\n1,3\n": "'1'", "id\n1\n": "beside"}
+
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_a_draws_coefficients_are_scipys_on_repeated_rows(ties):
@@ -32,11 +35,7 @@ def test_a_draws_coefficients_are_scipys_on_repeated_rows(ties):
     got = correlations_of_draws(x, y, times)
     for d, row in enumerate(times):
         rows = np.repeat(x, row), np.repeat(y, row)
-        for name, measure in (
-            ("pearson", stats.pearsonr),
-            ("spearman", stats.spearmanr),
-            ("kendall", stats.kendalltau),
-        ):
+        for name, measure in REFERENCES.items():
             assert got[name][d] == pytest.approx(measure(*rows)[0], abs=1e-12), name
 
 
@@ -85,12 +84,7 @@ def test_a_table_of_metrics_is_read_and_its_faults_are_named(tmp_path):
     metrics = read_metrics(path)
     assert metrics["other"] == {"1": 0.5, "2": 1.0}
     assert math.isnan(metrics["holistic"]["2"])
-    for text, quoted in [
-        ("name,m\n1,2\n", "'id'"),
-        ("id,m\n1,x\n", "'x'"),
-        ("id,m\n1,2\n1,3\n", "'1'"),
-        ("id\n1\n", "beside"),
-    ]:
+    for text, quoted in BAD.items():
         path.write_text(text, encoding="utf-8")
         with pytest.raises(RowError, match=quoted):
             read_metrics(path)
