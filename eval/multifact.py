@@ -8,7 +8,8 @@
 and `contextual` facts or without: then the language model extracts them. The verifier judges facts by the video, the
 language model (or --text-verifier) by captions; without either, people's labels in the file do. Prints scores with
 intervals over videos, errors by kind, how good the judges are on gold facts, and each further system minus the first.
-Stopped and run again it goes on where it was. Writes OUT/result.json with every fact. docs/scores.md explains all.
+Stopped and run again it goes on where it was. Writes OUT/result.json with every fact, and OUT/page.html, where captions
+stand beside their clips. docs/scores.md explains all.
 """
 
 import argparse
@@ -78,8 +79,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(args: argparse.Namespace) -> None:
     from proofreel.core import ConfigError
-    from proofreel.eval.facts import FactOptions, multifact_scores, read_captions, read_clips, result_of, tables_of
-    from proofreel.eval.scores import write_result
+    from proofreel.eval.facts import (
+        FactOptions,
+        multifact_page,
+        multifact_scores,
+        read_captions,
+        read_clips,
+        result_of,
+        tables_of,
+    )
+    from proofreel.eval.scores import write_page, write_result
 
     names = args.names or [path.stem for path in args.captions]
     if len(set(names)) != len(args.captions):
@@ -107,7 +116,9 @@ def _run(args: argparse.Namespace) -> None:
     path = write_result(args.out, {"settings": settings} | result_of(result, extraction))
     print(tables_of(result, extraction))
     _print_more(result)
-    print(f"wrote {path}")
+    judge = f"the verifier {args.verifier}" if args.verifier else "the labels of the files"
+    page = write_page(args.out / "page.html", multifact_page(result, judge), args.media)
+    print(f"wrote {path} and {page}")
 
 
 def _layers(args: argparse.Namespace, systems: dict[str, Any]) -> list[Any]:

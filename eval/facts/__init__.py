@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         judge_captions,
         objects_of,
     )
+    from .page import multifact_page
     from .scores import MultiFactResult, MultiFactScores, ScoredCaption, multifact_scores
     from .tables import failures, result_of, tables_of
 
@@ -79,6 +80,7 @@ __all__ = [
     "extraction_scores",
     "failures",
     "judge_captions",
+    "multifact_page",
     "multifact_scores",
     "object_grounding",
     "object_grounding_per_video",

@@ -83,16 +83,20 @@ def tables_of(result: MultiFactResult, extraction: Mapping[str, SlotScores] | No
             f"| {role} | {_percent(each.precision)} | {_percent(each.recall)} | {_percent(each.f1)} |"
             for role, each in extraction.items()
         ]
-    judged = result.judged
-    n_failed = sum(1 for _ in failures(result))
-    passes = f"{judged.n_questions} questions about videos, {judged.n_passes} encoder passes"
-    texts = f"{judged.n_text_questions} about captions, {judged.n_text_passes} encoder passes"
     return "\n".join([
         *lines[1:],
         "",
         "Percent [95 % interval over resampled videos]; shares of errors add up to 100 within a role.",
-        f"{passes}; {texts}; {n_failed} failures.",
+        asked(result),
     ])  # fmt: skip
+
+
+def asked(result: MultiFactResult) -> str:
+    """How much was asked, encoded, and failed."""
+    judged = result.judged
+    videos = f"{judged.n_questions} questions about videos, {judged.n_passes} encoder passes"
+    captions = f"{judged.n_text_questions} about captions, {judged.n_text_passes} encoder passes"
+    return f"{videos}; {captions}; {sum(1 for _ in failures(result))} failures."
 
 
 def failures(result: MultiFactResult) -> Iterator[str]:

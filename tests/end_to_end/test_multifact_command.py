@@ -81,6 +81,10 @@ def test_two_systems_with_facts_in_the_files_are_scored_paired_and_each_clip_is_
     assert f"{N_CLIPS} encoder passes" in printed
     assert "wrong - right" in printed
     assert not any(key.startswith("textual") for key in result["systems"]["right"]["scores"])  # nobody judges texts
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Stir with spatula." in page
+    assert "hallucination" in page
+    assert "data:image/jpeg;base64," in page  # the clips' frames
     judged = (tmp_path / "judged-videos.parquet").stat().st_mtime_ns
     (tmp_path / "result.json").unlink()
     assert cli.main(words(inputs, tmp_path, "right", "wrong")) == 0
