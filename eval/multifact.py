@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 SHOWN = 10
-BOTH = ("recall", "specificity")
-LEAST_YOUDEN = 0.2  # recall + specificity - 1; 0 is chance
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -189,7 +187,7 @@ def _judges(args: argparse.Namespace, model: Any) -> list[Any]:
 def _print_more(result: Any) -> None:
     from itertools import islice
 
-    from proofreel.eval.facts import failures
+    from proofreel.eval.facts import failures, grounding_caveat
 
     for name, system in result.systems.items():
         for score, n in system.n_undefined.items():
@@ -199,12 +197,8 @@ def _print_more(result: Any) -> None:
             if found.n > 1 and found.pearson == found.pearson:
                 values = ", ".join(f"{key} {getattr(found, key):.3f}" for key in ("pearson", "spearman", "kendall"))
                 print(f"{name}: {score} with people's labels: {values} over {found.n} captions")
-    recall, specificity = (result.objects[name].low if name in result.objects else 1.0 for name in BOTH)
-    if recall + specificity < 1 + LEAST_YOUDEN:
-        print(
-            f"grounding hardly tells what is there (recall {recall:.2f}, specificity {specificity:.2f}): hallucination "
-            "and saliency by it say little; word --presence as the verifier was trained, or use --grounding labels"
-        )
+    if caveat := grounding_caveat(result):
+        print(caveat)
     for failure in islice(failures(result), SHOWN):
         print(f"failed: {failure}", file=sys.stderr)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     )
     from .page import multifact_page
     from .scores import MultiFactResult, MultiFactScores, ScoredCaption, multifact_scores
-    from .tables import failures, result_of, tables_of
+    from .tables import failures, grounding_caveat, result_of, tables_of
 
 __all__ = [
     "CONDITIONS",
@@ -79,6 +79,7 @@ __all__ = [
     "error_counts_by_role",
     "extraction_scores",
     "failures",
+    "grounding_caveat",
     "judge_captions",
     "multifact_page",
     "multifact_scores",

@@ -8,7 +8,7 @@ from ..scores import Judgment, PageCitation, PageClaim, PageResponse, PageSenten
 from .captions import Fact
 from .judged import JudgedCaption, JudgedFact
 from .scores import MultiFactResult, ScoredCaption
-from .tables import HEADS, asked
+from .tables import HEADS, asked, grounding_caveat
 
 
 def multifact_page(result: MultiFactResult, judge: str = "the labels of the files") -> ScorePage:
@@ -23,6 +23,7 @@ def multifact_page(result: MultiFactResult, judge: str = "the labels of the file
         f"Facts are judged by {judge}; the colour is the first verdict listed. A refuted fact whose things are to be "
         "seen is a saliency error, else a hallucination. Percent, with 95 % intervals over resampled videos.",
         asked(result),
+        *([caveat] if (caveat := grounding_caveat(result)) else []),
     ]
     return ScorePage(
         "MultiFactScore",
@@ -34,8 +35,17 @@ def multifact_page(result: MultiFactResult, judge: str = "the labels of the file
 
 
 def _on_top(scores: Mapping[str, Score]) -> dict[str, Score]:
-    """Scores over all roles, and by role; of errors those over all roles."""
-    return {name: score for name, score in scores.items() if not name.startswith("errors/") or "/all/" in name}
+    """MultiFactScore by condition, layer and role, and the conceptual errors of all roles; result.json holds all."""
+    shown = {}
+    for name, score in scores.items():
+        condition, layer, *rest = name.split("/")
+        if rest == ["multifact"]:
+            shown[f"{layer}, {condition}"] = score
+        elif rest[0] == "role":
+            shown[f"{'/'.join(rest[1:])}, {condition}"] = score
+        elif condition == "errors" and rest[:2] == ["conceptual", "all"]:
+            shown[f"{rest[2]}, {layer}"] = score
+    return shown
 
 
 def _response(system: str, scored: ScoredCaption) -> PageResponse:

@@ -13,6 +13,7 @@ from .judged import JudgedCaption
 from .scores import ERROR_MODES, MultiFactResult, ScoredCaption
 
 AVERAGES = ("multifact", "mean_of_clips", "mean_of_roles", "pooled")
+LEAST_YOUDEN = 0.2  # recall + specificity - 1; 0 is chance
 HEADS = {
     "visual": "predicted facts by the video",
     "textual_gold": "gold facts by the generated caption",
@@ -97,6 +98,19 @@ def asked(result: MultiFactResult) -> str:
     videos = f"{judged.n_questions} questions about videos, {judged.n_passes} encoder passes"
     captions = f"{judged.n_text_questions} about captions, {judged.n_text_passes} encoder passes"
     return f"{videos}; {captions}; {sum(1 for _ in failures(result))} failures."
+
+
+def grounding_caveat(result: MultiFactResult) -> str | None:
+    """What a reader must know where grounding tells objects that are there from others hardly better than chance."""
+    if not {"recall", "specificity"} <= set(result.objects):
+        return None
+    recall, specificity = (result.objects[name].low for name in ("recall", "specificity"))
+    if recall + specificity >= 1 + LEAST_YOUDEN:
+        return None
+    return (
+        f"Grounding hardly tells what is there (recall {recall:.2f}, specificity {specificity:.2f}): hallucination and "
+        "saliency by it say little. Word --presence as the verifier was trained, or use --grounding labels."
+    )
 
 
 def failures(result: MultiFactResult) -> Iterator[str]:

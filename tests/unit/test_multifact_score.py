@@ -26,6 +26,8 @@ from proofreel.eval.facts import (
     contextual_facts,
     extraction_scores,
     failures,
+    grounding_caveat,
+    multifact_page,
     multifact_scores,
     objects_of,
     read_captions,
@@ -35,7 +37,7 @@ from proofreel.eval.facts import (
     tables_of,
     with_facts,
 )
-from proofreel.eval.scores import JudgePairs, Judgment, Judgments, Score
+from proofreel.eval.scores import JudgePairs, Judgment, Judgments, Score, page_html
 
 SOUP = {
     "id": "soup",
@@ -344,6 +346,19 @@ def test_the_default_grounding_asks_the_verifier_in_the_same_call_and_any_other_
     saliency = result.systems["a"].scores["errors/video_grounded/conceptual/all/saliency"]
     assert (saliency.low, saliency.high) == (0.0, 1.0)
     assert any("out of memory" in reason for reason in failures(result))
+
+
+def test_the_page_names_kinds_of_errors_and_omissions_and_says_when_grounding_is_blind(tmp_path):
+    clips, said = files(tmp_path, [SOUP], [SAID])
+    there = {"Soup is visible.", "Spoon is visible.", "Ladle is visible."}
+    sighted = multifact_scores(clips, {"a": said}, judge(there), judge({"Stir soup."}), n_draws=5)
+    blind = multifact_scores(clips, {"a": said}, judge(set()), n_draws=5)
+    assert grounding_caveat(sighted) is None
+    assert "recall 0.00" in str(grounding_caveat(blind))
+    assert str(grounding_caveat(blind)) in page_html(multifact_page(blind))
+    text = page_html(multifact_page(sighted))
+    for part in ("Tool: saliency error", "Ingredient: hallucination", "It does not name: spoon, pot.", GOLD_CAPTION):
+        assert part in text
 
 
 @pytest.mark.parametrize("told", [None, math.nan, 1.5])
