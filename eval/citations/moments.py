@@ -1,7 +1,11 @@
-"""Where in its video a claim holds, as citations: windows that a verifier says support it, joined to intervals.
+"""Where in its video a claim holds, as citations: windows that a verifier says support it.
 
 As `models/verifier/localization.py`, for many claims and videos at once, in what is said as well as in the picture, and
 by any judge: windows are encoded once for all claims about a video, and a run that was killed goes on.
+
+Windows that overlap or touch are one moment, and its citation is the surest of them, rounded outwards to seconds: it is
+the shortest evidence, and what the judge was asked about. Of the whole interval, which may be longer than anything a
+verifier was trained on, it may say no.
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Moment:
-    """A span in which a claim holds; `p_supported` is its surest window's, NaN of a language model."""
+    """The surest window of an interval in which a claim holds; `p_supported` is NaN of a language model."""
 
     citation: Citation
     p_supported: float = math.nan
@@ -135,13 +139,20 @@ def _windows(modality: CitedModality, reader: EvidenceReader, source: Sources, w
 def _found(judged: Mapping[CitedModality, list[JudgedWindow]], error: str | None) -> Found:
     moments = []
     for modality, windows in judged.items():
-        for each in joined(window for window in windows if window.verdict.label == "supported"):
-            # Citations count to the second: outwards, so that nothing is cut off.
-            cite = Citation(modality, float(math.floor(each.start_s)), float(math.ceil(each.end_s)))
-            text = render_citations([cite])[1:-1]
-            moments.append(Moment(Citation(modality, cite.start_s, cite.end_s, text), each.p_supported))
+        supporting = [window for window in windows if window.verdict.label == "supported"]
+        for each in joined(supporting):
+            inside = (w for w in supporting if each.start_s <= w.segment.start_s <= each.end_s)
+            moments.append(_moment(modality, max(inside, key=lambda window: window.verdict.p_supported)))
     failures = [w.verdict.error for windows in judged.values() for w in windows if w.verdict.error is not None]
     n = sum(map(len, judged.values()))
     if failures:
         error = f"{len(failures)} of {n} windows failed: {failures[0]}"
     return Found(tuple(sorted(moments, key=lambda moment: moment.citation.start_s)), error)
+
+
+def _moment(modality: CitedModality, window: JudgedWindow) -> Moment:
+    start_s, end_s = window.segment.start_s, window.segment.end_s
+    assert end_s is not None  # windows have both ends
+    cite = Citation(modality, float(math.floor(start_s)), float(math.ceil(end_s)))
+    text = render_citations([cite])[1:-1]
+    return Moment(Citation(modality, cite.start_s, cite.end_s, text), window.verdict.p_supported)

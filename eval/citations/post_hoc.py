@@ -3,7 +3,7 @@
 Each atomic fact of a verifiable sentence is looked for in the video; the sentence then ends with what was found for its
 facts. The text of the response is kept by construction. Two ways to look:
 
-- a verifier over windows of the video and of its transcript (`moments_by_verifier`): the surest interval;
+- a verifier over windows of the video and of its transcript (`moments_by_verifier`): the surest one;
 - a language model that is shown the video and the facts (`moments_by_language_model`), as in the paper.
 
 Where this departs from the paper: there one prompt gives the whole response back with citations added, corrected, and

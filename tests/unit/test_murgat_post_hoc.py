@@ -57,9 +57,9 @@ def found_in_windows(*searches):
     return find(searches)
 
 
-def test_a_verifier_finds_intervals_of_windows_rounded_outwards_to_seconds():
+def test_a_verifier_finds_the_surest_window_rounded_outwards_to_seconds():
     late, speech, nowhere = found_in_windows(Search("mute", "late"), Search("a", "bowl"), Search("a", "never"))
-    assert [(m.citation.modality, m.citation.start_s, m.citation.end_s) for m in late.moments] == [("visual", 0.0, 2.0)]
+    assert [(m.citation.modality, m.citation.start_s, m.citation.end_s) for m in late.moments] == [("visual", 1.0, 2.0)]
     assert late.moments[0].p_supported == pytest.approx(0.75)
     assert [m.citation.text for m in speech.moments] == ["audio, 0:01-0:02"]
     assert nowhere == Found()
