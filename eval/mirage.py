@@ -66,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument(
         "--relevance", choices=["alce", "leave_one_out"], default="alce", help="alce: which citations count"
     )
+    score.add_argument("--without-context", action="store_true", help="ask about claims without their sentence")
     score.add_argument("--all-reference-claims", action="store_true", help="also those that no source supports")
     score.add_argument("--extension", default=".mp4", help="of the video files (default: .mp4)")
 
@@ -108,7 +109,13 @@ def _score(args: argparse.Namespace) -> None:
     responses = [r for path, name in zip(args.responses, names, strict=True) for r in read_responses(path, name)]
     topics = with_cited_videos(read_topics(args.topics, args.extension), responses, args.extension)
     options = MirageOptions(
-        args.sources, args.duplicates, args.weights, args.uncited, args.relevance, not args.all_reference_claims
+        sources=args.sources,
+        duplicates=args.duplicates,
+        weights=args.weights,
+        uncited=args.uncited,
+        relevance=args.relevance,
+        grounded_only=not args.all_reference_claims,
+        context=not args.without_context,
     )
     shares = shares_of(args.metrics, args.forms, args.precision_only)
     if shares and args.verifier is None:

@@ -103,6 +103,8 @@ class MirageOptions:
         relevance: which citations count in ALCE's citation precision: `alce` as Gao et al. define it (the citing
             sentence is supported, and by this citation alone or no longer without it); `leave_one_out` as MiRAGE's
             section 3.1 words it (supported, and no longer without it).
+        context: a claim is asked with the sentence it comes from, as in the paper (appendix H.1); a verifier that was
+            trained without context may need none. A nugget has its question in any case.
         grounded_only: only reference claims that some source supports count, as in the released scores and human
             judgments; otherwise all.
     """
@@ -113,6 +115,7 @@ class MirageOptions:
     uncited: Literal["unsupported", "left_out"] = "unsupported"
     relevance: Literal["alce", "leave_one_out"] = "alce"
     grounded_only: bool = True
+    context: bool = True
 
 
 @dataclass(frozen=True)

@@ -39,10 +39,15 @@ def share_items(share: str, response: Response, topic: Topic, options: MirageOpt
         if options.sources == "joint" and asked:
             asked = [_joined(share, asked)]
         questions = tuple(
-            WeighedPair(pair_of(f"{name}/{key}", text, evidence, context, response.topic), quality)
+            WeighedPair(pair_of(f"{name}/{key}", text, evidence, context_of(context, options), response.topic), quality)
             for key, evidence, quality in asked
         )
         yield Item(text, importance, questions)
+
+
+def context_of(context: str | None, options: MirageOptions) -> str | None:
+    """What a claim is asked with."""
+    return context if options.context else None
 
 
 def counted_claims(topic: Topic, options: MirageOptions) -> list[ReferenceClaim]:

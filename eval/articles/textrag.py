@@ -30,7 +30,7 @@ from collections.abc import Iterator
 
 from ...core import Passage
 from .records import Item, MirageOptions, Response, Rule, Sentence, Topic, WeighedPair
-from .shares import counted_claims, pair_of, predicted_claims, source_of
+from .shares import context_of, counted_claims, pair_of, predicted_claims, source_of
 
 TEXTRAG_SHARES = (
     "alce_claim_recall",
@@ -96,7 +96,8 @@ def _citations(
 def _claim_recall(start: str, response: Response, topic: Topic, options: MirageOptions) -> Iterator[Item]:
     for number, claim in enumerate(counted_claims(topic, options)):
         evidence = (Passage(response.text),)
-        pair = pair_of(f"{start}/{number}/response", claim.text, evidence, claim.context, topic.name)
+        context = context_of(claim.context, options)
+        pair = pair_of(f"{start}/{number}/response", claim.text, evidence, context, topic.name)
         yield Item(claim.text, 1.0, (WeighedPair(pair),) if response.text.strip() else ())
 
 
@@ -116,5 +117,6 @@ def _nuggets(start: str, response: Response, topic: Topic, options: MirageOption
 def _statements(start: str, response: Response, topic: Topic, options: MirageOptions) -> Iterator[Item]:
     sources = written_from(response)
     for number, (claim, sentence, _) in enumerate(predicted_claims(response, options.duplicates)):
-        asked = (_about(f"{start}/{number}", claim.text, (source,), topic, sentence.text) for source in sources)
+        context = context_of(sentence.text, options)
+        asked = (_about(f"{start}/{number}", claim.text, (source,), topic, context) for source in sources)
         yield Item(claim.text, 1.0, tuple(asked))

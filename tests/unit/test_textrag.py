@@ -21,7 +21,10 @@ from proofreel.eval.articles import (
     answer_relevance,
     context_relevance,
     mirage_scores,
+    read_responses,
+    read_topics,
     shares_of,
+    with_cited_videos,
     with_questions,
 )
 from proofreel.eval.scores import Judgments, Score, by_labels
@@ -225,3 +228,26 @@ def test_two_systems_are_paired_and_measurements_stand_beside_shares():
     assert list(result.systems["good"])[-2:] == ["ragas_faithfulness", "ragas_answer_relevance"]
     assert result.systems["good"]["alce_citation_recall"].value == 1.0
     assert result.responses["good"]["t"].details["ragas_answer_relevance"].query == "t"
+
+
+def test_claims_can_be_asked_without_their_sentence_and_nuggets_keep_their_question():
+    asked: list[Pair] = []
+    options = MirageOptions(context=False)
+    shares = [*ALL, "info_p_collection"]
+    mirage_scores([RESPONSE], {"t": TOPIC}, judge(lambda *_: True, asked), shares=shares, options=options)
+    assert {pair.context for pair in asked if "argue_nugget_coverage" not in pair.id} == {None}
+    assert {pair.context for pair in asked if "argue_nugget_coverage" in pair.id} == {"Which?", "What?"}
+
+
+@pytest.mark.parametrize("system", ["qwen3_llm_only", "qwen_72b_cag", "qwen_72b_rag"])
+def test_every_released_sentence_cites_one_video_so_four_scores_are_one(shared_data, system):
+    """Tables 6 and 7 print different taus for them, which no one judge of these files can give."""
+    released = shared_data / "mirage"
+    responses = read_responses(released / "model_preds" / f"{system}_relevant_citations.json")
+    assert all(len(sentence.citations) == 1 for response in responses for sentence in response.sentences)
+    topics = with_cited_videos(read_topics(released / "human_eval_subset.json"), responses)
+    shares = ["alce_citation_recall", "alce_citation_precision", "argue_sentence_support"]
+    result = mirage_scores(responses, topics, judge(lambda claim, _: len(claim) % 3 == 0), shares=shares)
+    for scored in result.responses[system].values():
+        four = [scored.scores[name].value for name in [*shares, "alce_citation_f1"]]
+        assert four == pytest.approx(four[:1] * 4)
