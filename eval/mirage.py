@@ -93,6 +93,7 @@ def _score(args: argparse.Namespace) -> None:
     from proofreel.core import ConfigError
     from proofreel.eval.articles import (
         MirageOptions,
+        mirage_page,
         mirage_scores,
         read_responses,
         read_topics,
@@ -101,7 +102,7 @@ def _score(args: argparse.Namespace) -> None:
         shares_of,
         with_cited_videos,
     )
-    from proofreel.eval.scores import open_language_model
+    from proofreel.eval.scores import open_language_model, write_page
 
     names = args.names or [None] * len(args.responses)
     if len(names) != len(args.responses):
@@ -127,6 +128,8 @@ def _score(args: argparse.Namespace) -> None:
     judges = _judges(args) if shares else [_no_judge]
     result = mirage_scores(responses, topics, *judges, shares=shares, options=options, measured=measured)
     _write(args.out, result_to_dict(result, options))
+    page = write_page(args.out / "page.html", mirage_page(result, responses, options), args.media)
+    print(f"wrote {page}", file=sys.stderr)
     print(result_table(result))
 
 

@@ -20,6 +20,7 @@ run again, it goes on where it was stopped. docs/scores.md says what each score 
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -154,10 +155,13 @@ def _run(args: argparse.Namespace) -> None:
             found["metrics_with_labels"] = _metrics_with_labels(responses, path, args)
     result = {"settings": _settings(args), "systems": results, "comparison": as_json(difference)}
     _write(args.out / "result.json", result)
+    page = _write_page(args, dict(zip(names, systems, strict=True)), difference, result)
     _print_table(names, systems, difference)
     _print_agreement(results)
     _print_failures(names, systems)
-    print(f"wrote {args.out / 'result.json'}")
+    for line in _passes(results):
+        print(line)
+    print(f"wrote {args.out / 'result.json'} and {page}")
 
 
 def _generated(args: argparse.Namespace) -> tuple[Path, list[str]]:
@@ -300,6 +304,24 @@ def _write(path: Path, result: Any) -> None:
     write_whole(path.parent, path, f"{text}\n".encode())
 
 
+def _write_page(args: argparse.Namespace, systems: dict[str, Any], difference: Any, result: dict[str, Any]) -> Path:
+    from proofreel.eval.citations import murgat_page, sources_of
+    from proofreel.eval.scores import write_page
+
+    notes = [f"Judged by {result['settings']['judge']}.", *_passes(result["systems"])]
+    page = murgat_page(systems, difference, sources_of(args), args.media, notes)
+    return write_page(args.out / "page.html", page, args.media)
+
+
+def _passes(results: Sequence[dict[str, Any]]) -> list[str]:
+    """What each system cost; nothing where labels judged."""
+    return [
+        f"{result['name']}: {result['n_questions']} questions, {result['n_passes']} encoder passes."
+        for result in results
+        if "n_passes" in result
+    ]
+
+
 def _print_table(names: Sequence[str], systems: Sequence[Any], comparison: Any) -> None:
     """Means over responses with intervals; of two systems also the second minus the first."""
     columns = [(name, system.mean) for name, system in zip(names, systems, strict=True)]
@@ -316,10 +338,14 @@ def _cell(score: Any) -> str:
     """`0.812 [0.700, 0.900]`; `0.7 to 0.8 (2 failed)` where judgments failed; nothing where it is not defined."""
     if score.n == 0:
         return ""
-    interval = "" if score.interval is None else f" [{score.interval.low:.3f}, {score.interval.high:.3f}]"
+    interval = "" if score.interval is None or math.isnan(score.interval.low) else _ends(score.interval)
     if score.low == score.high:
         return f"{score.low:.3f}{interval}"
     return f"{score.low:.3f} to {score.high:.3f}{interval} ({score.n_failed} failed)"
+
+
+def _ends(interval: Any) -> str:
+    return f" [{interval.low:.3f}, {interval.high:.3f}]"
 
 
 def _print_agreement(results: Sequence[dict[str, Any]]) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         info_scores,
         ranking_agreement,
     )
+    from .page import mirage_page
     from .records import (
         Claim,
         Item,
@@ -86,6 +87,7 @@ __all__ = [
     "human_report_text",
     "info_scores",
     "items_of",
+    "mirage_page",
     "mirage_scores",
     "predicted_claims",
     "ranking_agreement",

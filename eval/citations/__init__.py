@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         moments_by_verifier,
         surest,
     )
+    from .page import murgat_page
     from .pipeline import (
         Relevance,
         annotate,
@@ -165,6 +166,7 @@ __all__ = [
     "moments_by_language_model",
     "moments_by_verifier",
     "murgat_agreement",
+    "murgat_page",
     "murgat_scores",
     "murgat_system_scores",
     "parse_plan",

@@ -14,6 +14,7 @@ code counts it as "no". Prompts are in `prompts/`, in words of our own.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Literal
@@ -211,7 +212,9 @@ def judged_fact(
         supported = True if supported else None
         reason = attributed.recall.note or attributed.recall.error
     made = tuple(_citation(cite, attributed, supported, place, relevance, counts_as_wrong) for cite, place in cites)
-    return JudgedFact(attributed.claim, made, supported, None if supported is not None and kept else reason)
+    known = supported is not None and bool(kept)
+    p_supported = _probability(attributed.recall) if known else None
+    return JudgedFact(attributed.claim, made, supported, None if known else reason, p_supported)
 
 
 def _citation(
@@ -236,7 +239,8 @@ def _citation(
     else:
         relevant = _both(supported, _either(alone, necessary))
     reason = next((v.error for v in (cite.alone, cite.without, attributed.recall) if v is not None and v.error), None)
-    return FactCitation(text, modality, relevant, None if relevant is not None else reason or "no label")
+    p_supported = None if cite.alone is None else _probability(cite.alone)
+    return FactCitation(text, modality, relevant, None if relevant is not None else reason or "no label", p_supported)
 
 
 def _judgeable(sentence: GivenSentence) -> tuple[GivenFact, ...]:
@@ -255,6 +259,10 @@ def verdict_of(judgment: Judgment) -> Verdict:
 
 def _label(verdict: Verdict) -> bool | None:
     return None if verdict.label is None else verdict.label == "supported"
+
+
+def _probability(verdict: Verdict) -> float | None:
+    return None if verdict.label is None or math.isnan(verdict.p_supported) else verdict.p_supported
 
 
 def _both(a: bool | None, b: bool | None) -> bool | None:

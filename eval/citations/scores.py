@@ -56,22 +56,30 @@ class FactCitation:
         modality: None where it cannot be read.
         relevant: None: unknown.
         reason: why it is unknown, or why it counts as wrong unjudged.
+        p_supported: that it supports the fact alone, by the judge; None: it gave none.
     """
 
     text: str
     modality: CitedModality | None
     relevant: bool | None
     reason: str | None = None
+    p_supported: float | None = None
 
 
 @dataclass(frozen=True)
 class JudgedFact:
-    """An atomic fact, its citations, and whether they support it together; `reason`: why it is unknown."""
+    """An atomic fact, its citations, and whether they support it together.
+
+    Attributes:
+        reason: why it is unknown.
+        p_supported: by the judge; None: it gave none.
+    """
 
     text: str
     citations: tuple[FactCitation, ...]
     supported: bool | None
     reason: str | None = None
+    p_supported: float | None = None
 
 
 @dataclass(frozen=True)

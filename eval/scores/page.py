@@ -157,6 +157,7 @@ def page_html(page: ScorePage, media_root: str | Path | None = None) -> str:
             verdicts=VERDICTS,
             counts=_counts(page),
             verdict_of=verdict_of,
+            reasons=pictures.reasons,
             written=_written,
             shown=lambda score: shown(score, page.times, page.digits),
         )
@@ -187,7 +188,7 @@ def _table(page: ScorePage) -> Table:
     for name in names:
         cells = [_cell(scores.get(name), page) for scores in columns.values()]
         if any(cell.text != "–" for cell in cells):
-            rows.append((TableCell(name), *cells))
+            rows.append((TableCell(name.replace("_", " ")), *cells))
     return Table("Scores", ("score", *columns), rows, tuple(page.notes))
 
 
@@ -246,6 +247,24 @@ class _Pictures:
     def of(self, citation: PageCitation) -> list[tuple[Exhibit, tuple[int, ...]]]:
         """What a citation shows: exhibits with the numbers of their pictures."""
         return [self._exhibits[evidence_key((evidence,))] for evidence in citation.evidence]
+
+    def reasons(self, claim: PageClaim) -> tuple[list[str], list[list[str]]]:
+        """What failed, of each judgment and of each citation; what stands there already is not said again."""
+        said: set[str] = set()
+
+        def new(*reasons: str | None) -> list[str]:
+            fresh = [reason for reason in dict.fromkeys(reasons) if reason and reason not in said]
+            said.update(fresh)
+            return fresh
+
+        of_judgments = [" ".join(new(judgment.error)) for judgment in claim.judgments.values()]
+        of_citations = []
+        for citation in claim.citations:
+            problems = [exhibit.problem for exhibit, _ in self.of(citation)]
+            error = None if citation.judgment is None else citation.judgment.error
+            fresh = new(citation.problem, error, *problems)
+            of_citations.append(fresh or (["no frames, as above"] if any(problems) else []))
+        return of_judgments, of_citations
 
     def _exhibit(self, evidence: Evidence) -> tuple[Exhibit, tuple[int, ...]]:
         if len(self.images) >= PICTURES:

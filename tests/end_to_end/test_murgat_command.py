@@ -32,6 +32,10 @@ def test_two_systems_by_labels(tmp_path, capsys):
     result = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
     assert [system["mean"]["murgat"]["value"] for system in result["systems"]] == [0.5, 0.0]
     assert result["comparison"]["difference"]["murgat"]["value"] == -0.5
+    page = (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
+    assert page.count('<div class="claim supported">') == 1
+    assert page.count('<div class="claim unsupported">') == 3
+    assert "sample.mp4: no such file" in page  # there is no --media
     assert "b - a" in capsys.readouterr().out
 
 
@@ -66,6 +70,9 @@ def test_a_verifier_judges_and_a_second_run_gives_the_same_file(tmp_path, capsys
     ]
     assert main(words) == 0
     first = (tmp_path / "result.json").read_bytes()
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("background-image: url(data:image/jpeg;base64,") == 2  # two frames of the one segment
+    assert "beyond the end" in page
     system = json.loads(first)["systems"][0]
     assert system["n_passes"] == 1  # one segment carries both claims; 9:00 is not in the video
     missing = system["responses"][1]["response"]["sentences"][0]["facts"][0]["citations"][1]
@@ -73,6 +80,7 @@ def test_a_verifier_judges_and_a_second_run_gives_the_same_file(tmp_path, capsys
     assert "beyond the end" in missing["reason"]
     assert main(words) == 0
     assert (tmp_path / "result.json").read_bytes() == first
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page
 
 
 def scripted(body):

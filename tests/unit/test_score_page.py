@@ -111,7 +111,7 @@ def test_missing_media_and_problems_are_named_in_place_and_texts_are_quoted():
         PageCitation("passage", (Passage("A carrot, it says."),), NO),
     )
     text = words(page_html(page(PageClaim("It is cut.", {"cited": NO}, cites))))
-    assert re.search(r"no frames: .*none\.mp4", text)
+    assert text.count("none.mp4: ") == 1
     for part in ("beyond the end", "A carrot, it says.", "✗ not supported 0.20", "the segment is <empty>"):
         assert part in text
 
