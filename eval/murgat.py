@@ -4,7 +4,6 @@
     proofreel murgat --responses responses.json --verifier DIR --media videos/ --out runs/judged
     proofreel murgat --responses a.json b.json --names A B --verifier DIR --media videos/ --language-model model.yaml \
         --out runs/compared
-
     proofreel murgat --responses bare.json --post-hoc missing --verifier DIR --media videos/ \
         --language-model model.yaml --out runs/cited
     proofreel murgat --questions questions.json --program logic-imperative --verifier DIR --media videos/ \

@@ -170,10 +170,15 @@ def _given_fact(fact: Any) -> tuple[GivenFact, bool | None, str | None]:
 def _with_facts(
     sentences: Sequence[GivenSentence], facts: Sequence[tuple[GivenFact, bool | None, str | None]], where: str
 ) -> list[GivenSentence]:
-    """Sentences with people's facts: each fact at the sentence that it names, or the only one with its citations."""
+    """Sentences with people's facts: each fact at the sentence that it names, or the only one with its citations.
+
+    A sentence that is repeated has the same facts each time.
+    """
     of_sentence: dict[int, list[tuple[GivenFact, bool | None]]] = {number: [] for number in range(len(sentences))}
     for fact, verifiable, named in facts:
-        of_sentence[_sentence_of(fact, named, sentences, where)].append((fact, verifiable))
+        for number in _sentences_of(fact, named, sentences, where):
+            if (fact, verifiable) not in of_sentence[number]:
+                of_sentence[number].append((fact, verifiable))
     given = []
     for number, sentence in enumerate(sentences):
         kept = tuple(fact for fact, verifiable in of_sentence[number] if verifiable is not False)
@@ -181,12 +186,14 @@ def _with_facts(
     return given
 
 
-def _sentence_of(fact: GivenFact, named: str | None, sentences: Sequence[GivenSentence], where: str) -> int:
+def _sentences_of(fact: GivenFact, named: str | None, sentences: Sequence[GivenSentence], where: str) -> list[int]:
+    """The one sentence of a fact, or all that read as the one it names (and cite the same, if any does)."""
     wanted = {cite for cite in fact.citations if isinstance(cite, Citation)}
     cited = [parse_citations(sentence.text) for sentence in sentences]
     if named is not None:
-        text = parse_citations(named).text
-        fitting = [n for n, each in enumerate(cited) if each.text == text]
+        given = parse_citations(named)
+        fitting = [n for n, each in enumerate(cited) if each.text == given.text]
+        fitting = [n for n in fitting if set(cited[n].citations) == set(given.citations)] or fitting
     else:
         fitting = [n for n, each in enumerate(cited) if wanted and wanted <= set(each.citations)]
     if not fitting or (len(fitting) > 1 and named is None):
@@ -194,7 +201,7 @@ def _sentence_of(fact: GivenFact, named: str | None, sentences: Sequence[GivenSe
             f"{where}: fact {fact.text!r:.80} belongs to one sentence, got {len(fitting)} that cite what it cites; "
             "write it as an object with `sentence`"
         )
-    return fitting[0]
+    return fitting
 
 
 def _evaluated(sentence: str, evaluation: Mapping[str, Any]) -> GivenSentence:

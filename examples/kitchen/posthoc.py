@@ -33,6 +33,7 @@ from proofreel.eval.citations import (
     moments_by_verifier,
     murgat_system_scores,
     surest,
+    write_murgat_responses,
 )
 from proofreel.eval.scores import JudgePairs, Judgment, by_questions, by_verifier
 from proofreel.models.inputs import Windowing
@@ -45,13 +46,14 @@ Truth = dict[tuple[str, str], list[Span]]
 def main(argv: Sequence[str] | None = None) -> int:
     """Render what is missing, attribute, score, and print."""
     parser = argparse.ArgumentParser(description="Post-hoc attribution in the kitchen's longer videos.")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the videos")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the videos and responses.json")
     parser.add_argument("--videos", type=int, default=20, help="how many (default 20)")
     parser.add_argument("--seed", type=int, default=100, help="of the videos (default 100)")
-    parser.add_argument("--windowing", default="max:2:0.5", help="rule, length and stride (default max:2:0.5)")
+    parser.add_argument("--windowing", default="max:2:1", help="rule, length and stride (default max:2:1)")
     args = parser.parse_args(argv)
     verifier = Verifier.from_pretrained(VERIFIER, device="cpu", media_root=args.out)
     responses, truth, ends = written(args)
+    write_murgat_responses(args.out / "responses.json", responses)
     itself = by_verifier(verifier, progress=False)
     judges = {"the verifier": itself, "the truth": by_truth(truth)}
     windows = moments_by_verifier(itself, verifier.reader, Sources, Windowing.parse(args.windowing))

@@ -127,6 +127,14 @@ def test_each_sentence_ends_with_what_was_found_for_its_facts_and_no_other_word_
     assert own.sentences[1].text == "He sits (visual, 0:05-0:06)."
 
 
+def test_a_sentence_that_is_repeated_keeps_its_facts_each_time(tmp_path):
+    one = GivenSentence("He runs.", True, (GivenFact("He runs.", ()),))
+    again = GivenSentence("He runs (visual, 0:09).", True, (GivenFact("He runs.", (visual(9, 9),)),))
+    write_murgat_responses(tmp_path / "r.json", [response(one, again, one)])
+    (back,) = read_murgat_responses(tmp_path / "r.json")
+    assert [[len(fact.citations) for fact in s.facts or ()] for s in back.sentences] == [[0], [1], [0]]
+
+
 def test_attributed_responses_are_read_back_as_they_are(tmp_path):
     (got,), _ = attributed_post_hoc([RESPONSE], find)
     write_murgat_responses(tmp_path / "r.json", [got])
