@@ -66,6 +66,9 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument(
         "--relevance", choices=["alce", "leave_one_out"], default="alce", help="alce: which citations count"
     )
+    score.add_argument(
+        "--shrink-frames", action="store_true", help="where memory runs out, half the frames, as the paper's ALCE"
+    )
     score.add_argument("--without-context", action="store_true", help="ask about claims without their sentence")
     score.add_argument("--all-reference-claims", action="store_true", help="also those that no source supports")
     score.add_argument("--extension", default=".mp4", help="of the video files (default: .mp4)")
@@ -198,7 +201,7 @@ def _judges(args: argparse.Namespace) -> list[Any]:
         texts = open_verifier(argparse.Namespace(**{**vars(args), "verifier": args.text_verifier, "base": None}))
     point = args.operating_point
     return [
-        by_verifier(verifier, args.out / "judged-sources.parquet", point),
+        by_verifier(verifier, args.out / "judged-sources.parquet", point, shrink_frames=args.shrink_frames),
         by_verifier(texts, args.out / "judged-texts.parquet", point if texts is verifier else None),
     ]
 

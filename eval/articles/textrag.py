@@ -15,8 +15,9 @@ Nothing is weighted. What the paper leaves open, and what is done here:
   appendix D, that Gao et al. are followed faithfully. They also ask whether the citation supports the sentence alone,
   without which two citations that each suffice would both be irrelevant. `MirageOptions.relevance` has both.
 - A sentence without a citation is not supported (`MirageOptions.uncited`). A response without any has no precision.
-- The paper lowers the frame rate of several videos until they fit into memory. Here a verifier reads each video as it
-  reads it alone, and what does not fit is a failed judgment.
+- The paper halves the frame rate of several videos until they fit into memory. Here a verifier reads each video as it
+  reads it alone; what does not fit is a failed judgment, or judged on half the frames, and half again, if that is asked
+  for (`by_verifier(..., shrink_frames=True)`).
 - A nugget is a question, written by a language model, and the reference claim as its answer. A judge of claims is asked
   whether a sentence supports the answer, with the question as the claim's context. That a sentence holds is no
   condition: the paper names none.

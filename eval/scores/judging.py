@@ -62,7 +62,11 @@ JudgePairs = Callable[[Sequence[Pair]], Judgments]
 
 
 def by_verifier(
-    verifier: Verifier, out: str | Path | None = None, operating_point: str | None = None, progress: bool = True
+    verifier: Verifier,
+    out: str | Path | None = None,
+    operating_point: str | None = None,
+    progress: bool = True,
+    shrink_frames: bool = False,
 ) -> JudgePairs:
     """Judge by a verifier at one of its operating points; an uncalibrated one says supported from p = 0.5 on.
 
@@ -71,13 +75,14 @@ def by_verifier(
         out: predictions file (Parquet) that grows while pairs are judged: a run that was killed goes on from it.
         operating_point: of the verifier; None: its default.
         progress: a bar on stderr.
+        shrink_frames: where memory runs out, judge on fewer frames; otherwise such a judgment fails.
     """
 
     def answer(asked: Sequence[Pair]) -> list[Judgment]:
         if out is None:
-            predictions = predict(verifier, asked, progress)
+            predictions = predict(verifier, asked, progress, shrink_frames)
         else:
-            score_to(out, verifier, asked, progress=progress)
+            score_to(out, verifier, asked, progress=progress, shrink_frames=shrink_frames)
             predictions = read_predictions(out)[0]
         return [_judgment(verifier, prediction, operating_point) for prediction in predictions]
 

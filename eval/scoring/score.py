@@ -19,6 +19,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,9 +36,12 @@ from ...models.zero_shot import HostedVerifier
 from .predictions import Prediction, read_source, write_predictions
 
 
-def predict(verifier: Verifier, pairs: Sequence[Pair], progress: bool = True) -> list[Prediction]:
+def predict(
+    verifier: Verifier, pairs: Sequence[Pair], progress: bool = True, shrink_frames: bool = False
+) -> list[Prediction]:
     """One prediction per pair, in order; failures carry their reason. Progress goes to stderr."""
-    verdicts = verifier.score_pairs(pairs, progress=progress)
+    shrinking: dict[str, Any] = {"shrink_frames": True} if shrink_frames else {}  # an endpoint knows no such choice
+    verdicts = verifier.score_pairs(pairs, progress=progress, **shrinking)
     return [prediction_of(pair, verdict) for pair, verdict in zip(pairs, verdicts, strict=True)]
 
 
@@ -123,6 +127,7 @@ def score_to(
     rows_per_part: int = ROWS_PER_PART,
     progress: bool = True,
     overwrite: bool = False,
+    shrink_frames: bool = False,
 ) -> ScoringSummary:
     """Score pairs into a predictions file, going on where an earlier call was stopped.
 
@@ -134,11 +139,14 @@ def score_to(
         rows_per_part: what an interruption may cost; a part is longer where many rows share evidence.
         progress: a bar on stderr.
         overwrite: replace a file, and drop parts, of something else.
+        shrink_frames: where memory runs out even for one claim, judge the evidence on fewer frames; how many claims
+            were, is said on stderr.
 
     Raises:
         RowError: two pairs with one id; a file or parts of another verifier, other pairs or another source.
     """
-    path, source = Path(path), identity(verifier, pairs, source or {})
+    shrinking: dict[str, Any] = {"shrink_frames": True} if shrink_frames else {}
+    path, source = Path(path), identity(verifier, pairs, (source or {}) | shrinking)
     if path.is_file() and not overwrite:
         _refuse_other(path, source)
         shutil.rmtree(_folder(path), ignore_errors=True)  # the last run ended between its last two steps
@@ -147,11 +155,17 @@ def score_to(
         n_found = _begin(parts, source, overwrite)
         with tqdm(total=len(pairs), initial=n_found, unit="claim", desc="scoring", disable=not progress) as bar:
             for start, stop in _cuts(pairs, n_found, rows_per_part):
-                verdicts = verifier.score_pairs(pairs[start:stop], progress=bar.update)
+                verdicts = verifier.score_pairs(pairs[start:stop], progress=bar.update, **shrinking)
+                if noted := sum(verdict.note is not None for verdict in verdicts) if shrink_frames else 0:
+                    bar.write(f"memory ran out for {noted} claims, the first: {_note_of(verdicts)}", file=sys.stderr)
                 rows = [prediction_of(*both) for both in zip(pairs[start:stop], verdicts, strict=True)]
                 _write(parts / _part_name(start, stop), rows, source)
         _join(parts, path, len(pairs))
         return scored(path, n_found)
+
+
+def _note_of(verdicts: Sequence[Verdict]) -> str:
+    return next(verdict.note for verdict in verdicts if verdict.note is not None)
 
 
 def pairs_sha256(pairs: Sequence[Pair]) -> str:

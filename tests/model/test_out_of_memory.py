@@ -18,9 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numbered_clips import encode
 
+from proofreel.core.errors import RowError
 from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.media.frames import FrameSampling
+from proofreel.eval.scores import by_verifier
 from proofreel.models.backbones.families import vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.engine.batching import HALVED
@@ -175,6 +177,20 @@ def test_frames_are_halved_only_if_asked_and_the_answer_is_that_of_a_verifier_th
     assert close(margins(found), margins(expected))
     assert all(v.note == "memory ran out: judged on at most 4 frames of a video instead of 8" for v in found)
     assert close(margins(verifier.score(CLAIMS[:3], CLIP)), margins(whole))  # no prefix of fewer frames was kept
+
+
+def test_a_score_over_joint_videos_fails_or_is_judged_on_fewer_frames_and_says_so(make, model, tmp_path, capsys):
+    pair = Pair("p", CLAIMS[0], (CLIP, VideoSegment("clip.mp4", 1.0, 5.0)))
+    both = make()
+    n_tokens = both.encoder.count_prefix_tokens(pair.evidence, both.media_root)
+    with memory_for(model, n_tokens - 1):
+        failed = by_verifier(make(), tmp_path / "failed.parquet")([pair]).of["p"]
+        for out in (None, tmp_path / "halved.parquet"):
+            assert by_verifier(make(), out, shrink_frames=True)([pair]).of["p"].supported is not None
+    assert "shrink_frames=True" in (failed.error or "")
+    assert "1 claims, the first: memory ran out: judged on at most 4 frames" in capsys.readouterr().err
+    with pytest.raises(RowError, match="shrink_frames"):
+        by_verifier(make(), tmp_path / "halved.parquet")([pair])
 
 
 def test_frames_are_not_halved_below_a_pair(make, model):
