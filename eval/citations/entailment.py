@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core import Pair, ProofreelError, evidence_key
+from ...core import ModelInputError, Pair, ProofreelError, evidence_key
 from ...data_prep.language import Complete, LanguageModelError, ask, map_ordered
 from ...data_prep.media import FrameCache, FrameSampling
-from ...models.zero_shot import evidence_parts
+from ...models.zero_shot import evidence_parts, refuse_control
 from ..scores import JudgePairs, Judgment, by_questions
 from .answers import ANSWERS, Style, prompt
 from .views import SAMPLING, Parts, message_of, text_part
@@ -55,6 +55,10 @@ def by_language_model(
         pair, parts = item
         if isinstance(parts, str):
             return Judgment(None, error=parts)
+        try:
+            refuse_control(pair.claim, "claim")
+        except ModelInputError as error:
+            return Judgment(None, error=str(error))
         question = text_part("\n" + prompt(f"murgat_entailed_{style}", fact=pair.claim))
         supported = ask(complete, message_of([*parts, question]), ANSWERS[style])
         return Judgment(supported, float(supported))

@@ -212,7 +212,8 @@ class _Run:
         if found.error is not None and not found.moments:
             raise ProgramError(f"find_event {step.query!r}: {found.error}")
         self._events[step.name], self._queries[step.name] = found, step.query
-        self.trace.append({"find_event": step.query, "moments": [m.citation.text for m in found.moments]})
+        entry = {"find_event": step.query, "moments": [moment.citation.text for moment in found.moments]}
+        self.trace.append(entry | ({"error": found.error} if found.error else {}))
 
     def _moments(self, event: str) -> Sequence[Any]:
         """The surest moments of an event, in order of time; none of one that a branch left out."""

@@ -11,7 +11,7 @@ from ...core import Citation, Evidence, MediaError, VideoSegment
 from ...data_prep.importers import Cue, Transcripts
 from ...data_prep.media import FrameCache, FrameSampling
 from ...models.verifier import EvidenceReader, Resolved, Sources, resolve
-from ...models.zero_shot import evidence_parts
+from ...models.zero_shot import evidence_parts, refuse_control
 
 Parts = list[dict[str, Any]]
 """Content parts of a message, as chat-completions endpoints take them."""
@@ -29,7 +29,10 @@ class AnyEvidence:
 
 
 class View(Protocol):
-    """What of a video is shown. Both methods raise MediaError where there is nothing to show."""
+    """What of a video is shown.
+
+    Both methods raise MediaError where there is nothing to show, and ModelInputError for text with control tokens.
+    """
 
     def whole(self, video: str) -> Parts:
         """All of it, with times."""
@@ -126,7 +129,11 @@ def message_of(parts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _texts(cues: Iterable[Cue], what: str) -> Parts:
-    return [text_part(f"{what} {_clock(cue.start_s)}-{_clock(cue.end_s)}: {cue.text}\n") for cue in cues]
+    parts = []
+    for cue in cues:
+        refuse_control(cue.text, what.lower())
+        parts.append(text_part(f"{what} {_clock(cue.start_s)}-{_clock(cue.end_s)}: {cue.text}\n"))
+    return parts
 
 
 def _clock(time_s: float) -> str:

@@ -6,7 +6,7 @@ from ...core import on_first_use
 
 if TYPE_CHECKING:
     from .config import ZeroShotConfig, open_zero_shot
-    from .endpoint import HostedVerifier, evidence_parts
+    from .endpoint import HostedVerifier, evidence_parts, refuse_control
     from .local import LocalLanguageModel
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "ZeroShotConfig",
     "evidence_parts",
     "open_zero_shot",
+    "refuse_control",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

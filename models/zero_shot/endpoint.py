@@ -150,7 +150,7 @@ class HostedVerifier:
         if problems := problems_of(question.pair):
             raise ModelInputError("; ".join(problems))
         text = self.prompt.claim_text(question.pair.claim, question.pair.context)
-        _refuse_control(text, "claim")
+        refuse_control(text, "claim")
         parts = [*evidence, {"type": "text", "text": text}]
         content: Any = parts
         if all(part["type"] == "text" for part in parts):
@@ -227,7 +227,7 @@ def evidence_parts(
         elif isinstance(piece, Image):
             parts.append(_picture(next(images)))
         else:
-            _refuse_control(piece.text, "evidence text")
+            refuse_control(piece.text, "evidence text")
             parts.append(part)
     return parts
 
@@ -264,7 +264,11 @@ def _picture(pixels_HWC: np.ndarray) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": f"data:image/jpeg;base64,{data}"}}
 
 
-def _refuse_control(text: str, where: str) -> None:
-    """As the local prompt does: text that closes its own turn, or opens a picture, would change the question."""
+def refuse_control(text: str, where: str) -> None:
+    """As the local prompt does: text that closes its own turn, or opens a picture, would change the question.
+
+    Raises:
+        ModelInputError: the text holds a control token.
+    """
     if control := _CONTROL.search(text):
         raise ModelInputError(f"{where}: holds a model's control token {control[0]!r}, got {text[:80]!r}; remove it")
