@@ -21,6 +21,7 @@ from ...models.decision import (
     SIMPLE_CRITERIA,
     BandCriterion,
     Calibration,
+    Curve,
     Decision,
     GroupKey,
     OperatingPoint,
@@ -67,7 +68,7 @@ def fit_decision(
         objective: the first is the default point; numbers as `thresholds.fit_threshold` reads them.
         per_group: corrections for some modalities, roles or origins.
         prior: the positive rate to state probabilities for, or predictions (labels are not looked at) to estimate it
-            from. Thresholds are on the probabilities as stated; their counts are those of the calibration rows.
+            from. Thresholds are chosen for it, and their values, counts and intervals stated for it.
         aggregation: how margins of several windows became one.
         abstain: objective and target of a band of probabilities that get no verdict (`abstention.fit_band`).
         risks: (risk, bound, delta) of points with a guarantee (`risk_control.control_risk`).
@@ -88,10 +89,10 @@ def fit_decision(
     logits = cross_fitted_logits(margins, labels, folds, calibration.method, correct=correct)
     p = sigmoid(logits + calibration.offset)
     criteria = _criteria(objective, p)
-    points = fit_points(p, labels, groups, criteria)
+    points = fit_points(p, labels, groups, criteria, prior=calibration.prior)
     points += tuple(_controlled(calibration, margins, labels, groups, *risk) for risk in risks)
-    band = None if abstain is None else fit_band(p, labels, groups, *abstain)
-    return Decision(calibration, points, default=criteria[0].name, abstain=band)
+    band = None if abstain is None else fit_band(p, labels, groups, *abstain, prior=calibration.prior)
+    return Decision(calibration, points, default=criteria[0].name, abstain=band, curve=Curve.of(logits, labels))
 
 
 def fit_calibration(
@@ -159,7 +160,7 @@ def _controlled(
             f"{' with corrections per group' if calibration.by_group else ''}; use temperature, platt or beta without"
         )
     grid, p = calibration.predict(MARGIN_GRID), calibration.predict(margins)
-    return control_risk(p, labels, groups, risk, at_most, delta, thresholds=grid)
+    return control_risk(p, labels, groups, risk, at_most, delta, thresholds=grid, prior=calibration.prior)
 
 
 def _usable(predictions: Sequence[Prediction], where: str) -> list[Prediction]:

@@ -1,9 +1,10 @@
 """From probabilities to decisions: thresholds, abstention, risk control, prevalence."""
 
+from ...models.decision import Criterion, criterion_of, criterion_value
 from .abstention import fit_band, parse_band, selective_counts
 from .prevalence import Proportion, corrected_rows, estimate_prior, soft_proportion
 from .risk_control import MARGIN_GRID, conformal_threshold, control_risk, group_risk
-from .thresholds import Criterion, criterion_of, criterion_value, fit_points, fit_threshold, outcomes
+from .thresholds import fit_points, fit_threshold, outcomes
 
 __all__ = [
     "MARGIN_GRID",

@@ -28,14 +28,13 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from ...core import CalibrationError
-from ...models.decision import RISKS, Guarantee, OperatingPoint, Risk, sigmoid
+from ...models.decision import PER_CLASS, RISKS, Guarantee, OperatingPoint, Risk, sigmoid, stated
 from ..metrics import Floats, checked, confusion, cumulative_counts
 from ..uncertainty import interval_of, resample
 from .thresholds import all_cuts, stored_interval, with_rate_intervals
 
 MARGIN_GRID: Floats = np.arange(-80, 81) / 10
 GRID: Floats = sigmoid(MARGIN_GRID)
-_MONOTONE: tuple[Risk, ...] = RISKS[:2]
 _STARTS = 10  # of the sequences for a risk that need not fall along the order; each is tested at delta / 10
 _ROUNDING = 1e-9  # a sum of shares that should be whole
 
@@ -59,6 +58,7 @@ def control_risk(
     n_starts: int | None = None,
     n_draws: int = 1_000,
     seed: int = 0,
+    prior: float | None = None,
 ) -> OperatingPoint:
     """The most useful threshold whose risk is at most `at_most` with chance 1 - delta over the fitting groups.
 
@@ -76,16 +76,23 @@ def control_risk(
         thresholds: the grid, shape (k,), chosen without looking at these rows.
         n_starts: sequences tested, each at delta / n_starts; by default 1 for the first two risks, which only fall or
             only grow with the threshold, and 10 for the others. As many as thresholds is Bonferroni's correction.
+        prior: the share of supported claims that counts are stated for. Only the first two risks, shares of one
+            class, can be promised for a share other than that of these rows.
 
     Raises:
         CalibrationError: too few groups to certify any threshold, however good (says how many), or none certified.
     """
     name = name or f"{risk}_{at_most:g}"
     rows = _rows(p, labels, groups, risk, at_most, name)
+    if prior is not None and risk not in PER_CLASS:
+        raise CalibrationError(
+            f"threshold {name}: a guarantee on these rows does not carry over to another share of claims, got "
+            f"the prior {prior:g}; use one of {list(PER_CLASS)}, or calibrate on rows of that share"
+        )
     if not 0 < delta < 1:
         raise CalibrationError(f"threshold {name}: delta must lie between 0 and 1, got {delta}; try 0.1")
     grid_T = np.unique(np.asarray(thresholds, dtype=np.float64))
-    starts = n_starts or (1 if risk in _MONOTONE else min(_STARTS, len(grid_T)))
+    starts = n_starts or (1 if risk in PER_CLASS else min(_STARTS, len(grid_T)))
     losses_TG = _losses(rows, grid_T, risk)
     n_T = np.sum(~np.isnan(losses_TG), axis=1)
     _enough(int(n_T.max()), groups_needed(at_most, delta, starts), risk, name)
@@ -101,7 +108,7 @@ def control_risk(
         )
     chosen = certified[np.argmin(means_T[certified])] if risk == "error_rate" else certified[-1]
     guarantee = Guarantee(risk, at_most, delta, "learn_then_test", int(n_T[chosen]))
-    return _point(name, rows, float(grid_T[chosen]), guarantee, n_draws, seed)
+    return _point(name, rows, float(grid_T[chosen]), guarantee, n_draws, seed, prior)
 
 
 def conformal_threshold(
@@ -124,9 +131,9 @@ def conformal_threshold(
             (nothing, or everything, called supported) keeps the bound.
     """
     name = name or f"{risk}_{at_most:g}"
-    if risk not in _MONOTONE:
+    if risk not in PER_CLASS:
         raise CalibrationError(
-            f"threshold {name}: conformal risk control needs one of {list(_MONOTONE)}, got {risk!r}; use control_risk"
+            f"threshold {name}: conformal risk control needs one of {list(PER_CLASS)}, got {risk!r}; use control_risk"
         )
     rows = _rows(p, labels, groups, risk, at_most, name)
     counts = rows.y == (risk == "miss_rate")
@@ -236,7 +243,13 @@ def _enough(n: int, needed: int, risk: str, name: str) -> None:
 
 
 def _point(
-    name: str, rows: _RiskRows, threshold: float, guarantee: Guarantee, n_draws: int, seed: int
+    name: str,
+    rows: _RiskRows,
+    threshold: float,
+    guarantee: Guarantee,
+    n_draws: int,
+    seed: int,
+    prior: float | None = None,
 ) -> OperatingPoint:
     risk: Risk = guarantee.risk  # type: ignore[assignment]
     losses_G = _losses(rows, np.array([threshold]), risk)[0]
@@ -252,6 +265,7 @@ def _point(
         target=guarantee.at_most,
         interval=stored_interval(interval_of(draws, _mean_loss(losses_G), n_groups=drawn.n_groups)),
         guarantee=guarantee,
-        **confusion(rows.p >= threshold, rows.y)._asdict(),
+        prior=prior,
+        **stated(confusion(rows.p >= threshold, rows.y), prior)._asdict(),
     )
     return with_rate_intervals(point, rows.p, rows.y, resample(rows.group, n_draws, seed), 0.95)

@@ -1,6 +1,22 @@
 """Every number about verdicts: `METRICS` lists them; their functions of arrays and of resamples stand beside it."""
 
-from .base import CELLS_AT_ONCE, DrawnRows, Floats, Hub, Metric, MetricRows, Resamples, checked, divide
+from ...models.decision import (
+    Confusion,
+    Confusions,
+    CountMetric,
+    balanced_accuracy,
+    confusion,
+    divide,
+    f1,
+    f1_macro,
+    mcc,
+    precision,
+    predicted_positive_rate,
+    recall,
+    specificity,
+    youden,
+)
+from .base import CELLS_AT_ONCE, DrawnRows, Floats, Hub, Metric, MetricRows, Resamples, checked
 from .calibration_error import N_BINS, bin_index, brier, ece_event, ece_top_label, nll, noise_floor, reliability_bins
 from .catalogue import (
     METRICS,
@@ -11,21 +27,6 @@ from .catalogue import (
     probability_metrics,
 )
 from .columns import COVERAGE, metric_rows, summed_columns, values_of_sums
-from .decisions import (
-    Confusion,
-    Confusions,
-    CountMetric,
-    balanced_accuracy,
-    confusion,
-    f1,
-    f1_macro,
-    mcc,
-    precision,
-    predicted_positive_rate,
-    recall,
-    specificity,
-    youden,
-)
 from .draws import WeightedMetric, auc_draws, aurc_draws, ece_draws, weighted_draws
 from .ranking import average_precision, cumulative_counts, roc_auc
 from .selective import accuracy_at_coverage, augrc, aurc, confidence_of, coverage_at_risk, e_aurc, risk_coverage

@@ -63,12 +63,6 @@ def checked(
     return scores, labels
 
 
-def divide(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
-    """numerator / denominator, NaN (and no warning) where the denominator is 0."""
-    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, dtype=np.float64), denominator)
-    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)
-
-
 @dataclass(frozen=True)
 class MetricRows:
     """The columns that metrics read, checked; each array of shape (n,). `metric_rows` makes them.

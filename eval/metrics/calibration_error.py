@@ -31,7 +31,8 @@ from scipy.fft import dct, idct
 from scipy.special import ndtr
 from sklearn.isotonic import IsotonicRegression
 
-from .base import Floats, checked, divide
+from ...models.decision import divide
+from .base import Floats, checked
 
 Binning = Literal["width", "mass"]
 N_BINS = 15

@@ -14,7 +14,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...core import RowError
-from .base import DrawnRows, Floats, Hub, Metric, MetricRows, checked, divide
+from ...models.decision import (
+    Confusion,
+    Confusions,
+    CountMetric,
+    accuracy,
+    balanced_accuracy,
+    confusion,
+    divide,
+    f1,
+    f1_macro,
+    f1_micro,
+    f1_negative,
+    f1_weighted,
+    mcc,
+    precision,
+    predicted_positive_rate,
+    recall,
+    specificity,
+    youden,
+)
+from .base import DrawnRows, Floats, Hub, Metric, MetricRows, checked
 from .calibration_error import (
     Statistic,
     brier,
@@ -30,25 +50,6 @@ from .calibration_error import (
     spiegelhalter,
 )
 from .columns import metric_rows, summed_columns, values_of_sums
-from .decisions import (
-    Confusion,
-    Confusions,
-    CountMetric,
-    accuracy,
-    balanced_accuracy,
-    confusion,
-    f1,
-    f1_macro,
-    f1_micro,
-    f1_negative,
-    f1_weighted,
-    mcc,
-    precision,
-    predicted_positive_rate,
-    recall,
-    specificity,
-    youden,
-)
 from .defined import OTHER_DEFINITIONS
 from .draws import (
     accuracy_at_coverage_draws,

@@ -9,10 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ...models.decision import sigmoid
-from .base import Floats, MetricRows, checked, divide
+from ...models.decision import Confusions, balanced_accuracy, divide, f1, sigmoid
+from .base import Floats, MetricRows, checked
 from .calibration_error import N_BINS, bin_index
-from .decisions import Confusions, balanced_accuracy, f1
 from .selective import confidence_of
 
 COVERAGE = 0.8

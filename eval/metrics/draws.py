@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...core import RowError
-from .base import CELLS_AT_ONCE, Floats, Resamples, divide
+from ...models.decision import divide
+from .base import CELLS_AT_ONCE, Floats, Resamples
 from .calibration_error import N_BINS, bin_index
 from .ranking import roc_auc
 from .selective import harmonic_numbers

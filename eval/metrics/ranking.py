@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .base import Floats, checked, divide
+from ...models.decision import divide
+from .base import Floats, checked
 
 
 def cumulative_counts(scores: ArrayLike, labels: ArrayLike, weights: ArrayLike | None = None) -> tuple[Floats, Floats]:

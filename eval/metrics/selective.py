@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ...core import RowError
-from .base import Floats, divide
+from ...models.decision import divide
+from .base import Floats
 from .ranking import cumulative_counts
 
 Rule = Literal["mean", "trapezoid", "threshold"]

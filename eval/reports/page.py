@@ -102,10 +102,14 @@ def fitted(report: Report) -> list[tuple[str, str]]:
         lines += [(f"{c.by_group.key} {value}", f"overall map: {why}") for value, why in c.by_group.left.items()]
     if c.aggregation is not None:
         lines.append(("windows", f"margins aggregated by {c.aggregation}"))
+    counts = (p.tp, p.fp, p.tn, p.fn)
     lines += [
         ("threshold", f"supported if p >= {p.threshold:.4f}"),
         ("chosen for", f"{p.objective} = {p.metric:.3f} on the calibration rows, cross-fitted"),
-        ("counts there", f"{p.tp} true and {p.fp} false positives, {p.tn} true and {p.fn} false negatives"),
+        (
+            "counts there",
+            "{:.0f} true and {:.0f} false positives, {:.0f} true and {:.0f} false negatives".format(*counts),
+        ),
     ]
     lines += [(f"calibration rows: {name}", text) for name, text in _about(c.fitted_on)]
     lines += [(f"these rows: {name}", text) for name, text in _about(report.numbers["source"])]

@@ -315,9 +315,9 @@ def _band(band: Mapping[str, Any], watermark: str) -> Table:
             TableCell(name),
             TableCell(number(of["coverage"]), span(intervals[0])),
             TableCell(number(of["selective_accuracy"]), span(intervals[1])),
-            TableCell(f"{of['tp']} / {of['fp']}"),
-            TableCell(f"{of['tn']} / {of['fn']}"),
-            TableCell(f"{of['abstained_positive']} / {of['abstained_negative']}"),
+            TableCell(f"{of['tp']:.0f} / {of['fp']:.0f}"),
+            TableCell(f"{of['tn']:.0f} / {of['fn']:.0f}"),
+            TableCell(f"{of['abstained_positive']:.0f} / {of['abstained_negative']:.0f}"),
         )
         for name, of, intervals in (
             ("stored", stored, (stored.get("coverage_interval"), stored.get("selective_accuracy_interval"))),

@@ -150,7 +150,7 @@ class Cascade:
         self.stages = tuple(CascadeStage.of(*both) for both in zip(verifiers, views, strict=True))
         own = [] if plan else ["not calibrated as a whole: each stage keeps the calibration it was published with"]
         stages = [f"stage {i}: {note}" for i, verifier in enumerate(verifiers) for note in verifier.notes]
-        self.notes = prior_notes((*own, *stages), self.plan.decision.calibration)
+        self.notes = prior_notes((*own, *stages), self.plan.decision)
 
     @classmethod
     def from_pretrained(cls, path_or_hub_id: str | Path, *, revision: str | None = None, **options: Any) -> Cascade:
@@ -196,12 +196,13 @@ class Cascade:
     def fingerprint(self) -> str:
         """Identity: of the stages' verifiers, views, bands and calibrations. Scores are comparable when it is equal."""
         decision = self.decision
+        fitted = decision.fitted or decision
         values = {
             "stages": [
                 {"fingerprint": s.verifier.fingerprint, "view": dataclasses.asdict(s.view)} for s in self.stages
             ],
             "plan": self.plan.to_dict(),
-            "decision": [decision.calibration.with_prior(None).to_dict(), [p.to_dict() for p in decision.points]],
+            "decision": [decision.calibration.with_prior(None).to_dict(), [p.to_dict() for p in fitted.points]],
         }
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
@@ -250,7 +251,7 @@ class Cascade:
             return self
         other = copy.copy(self)
         other.plan = dataclasses.replace(self.plan, decision=with_prior(self.decision, prior))
-        other.notes = prior_notes(self.notes, other.decision.calibration)
+        other.notes = prior_notes(self.notes, other.decision)
         return other
 
     def _ask(

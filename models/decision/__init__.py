@@ -1,5 +1,6 @@
 """From a margin to a probability to a label: calibrations, operating points, verdicts. NumPy and SciPy only."""
 
+from .bands import Counts, best_pair, counts_of_band, sides_of
 from .calibration import (
     CALIBRATION_FILE,
     GROUP_KEYS,
@@ -13,8 +14,33 @@ from .calibration import (
 )
 from .calibrator import Calibrator, log_odds, sigmoid
 from .calibrators import CALIBRATORS, calibrator_named, calibrator_table
+from .counts import (
+    Confusion,
+    Confusions,
+    CountMetric,
+    accuracy,
+    at_prior,
+    balanced_accuracy,
+    confusion,
+    divide,
+    f1,
+    f1_macro,
+    f1_micro,
+    f1_negative,
+    f1_weighted,
+    mcc,
+    precision,
+    predicted_positive_rate,
+    recall,
+    specificity,
+    stated,
+    youden,
+)
+from .criteria import Criterion, Cuts, best_point, criterion_of, criterion_value, cuts_between, preference
+from .curve import Curve
 from .parametric import Platt, Uncalibrated
-from .stored import RISKS, Guarantee, Risk, StoredInterval, check_keys, finite, from_dict
+from .restated import with_prior
+from .stored import PER_CLASS, RISKS, Guarantee, Risk, StoredInterval, check_keys, finite, from_dict
 from .thresholds import (
     BAND_CRITERIA,
     CRITERION_NAMES,
@@ -28,7 +54,7 @@ from .thresholds import (
     read_decision,
     write_decision,
 )
-from .verdict import Judge, JudgedWindow, Ranked, Route, Verdict, by_p, failed, prior_notes, with_prior
+from .verdict import Judge, JudgedWindow, Ranked, Route, Verdict, by_p, failed, prior_notes
 
 __all__ = [
     "BAND_CRITERIA",
@@ -37,6 +63,7 @@ __all__ = [
     "CRITERION_NAMES",
     "GROUP_KEYS",
     "IDENTITY",
+    "PER_CLASS",
     "RISKS",
     "SIMPLE_CRITERIA",
     "THRESHOLDS_FILE",
@@ -44,8 +71,15 @@ __all__ = [
     "BandCriterion",
     "Calibration",
     "Calibrator",
+    "Confusion",
+    "Confusions",
     "Correction",
+    "CountMetric",
+    "Counts",
+    "Criterion",
     "CriterionName",
+    "Curve",
+    "Cuts",
     "Decision",
     "GroupCorrections",
     "GroupKey",
@@ -60,19 +94,44 @@ __all__ = [
     "StoredInterval",
     "Uncalibrated",
     "Verdict",
+    "accuracy",
+    "at_prior",
+    "balanced_accuracy",
+    "best_pair",
+    "best_point",
     "by_p",
     "calibration_of",
     "calibrator_named",
     "calibrator_table",
     "check_keys",
+    "confusion",
+    "counts_of_band",
+    "criterion_of",
+    "criterion_value",
+    "cuts_between",
+    "divide",
+    "f1",
+    "f1_macro",
+    "f1_micro",
+    "f1_negative",
+    "f1_weighted",
     "failed",
     "finite",
     "from_dict",
     "log_odds",
+    "mcc",
+    "precision",
+    "predicted_positive_rate",
+    "preference",
     "prior_notes",
     "prior_offset",
     "read_decision",
+    "recall",
+    "sides_of",
     "sigmoid",
+    "specificity",
+    "stated",
     "with_prior",
     "write_decision",
+    "youden",
 ]

@@ -17,6 +17,7 @@ from ...core import CalibrationError
 
 Risk = Literal["false_support_rate", "miss_rate", "false_discovery_rate", "error_rate"]
 RISKS: tuple[Risk, ...] = get_args(Risk)
+PER_CLASS: tuple[Risk, ...] = RISKS[:2]  # shares of the rows of one class, whatever the share of that class
 T = TypeVar("T")
 
 
@@ -123,9 +124,9 @@ def with_nested(values: Any, kinds: Mapping[str, type], where: str) -> Any:
     return {**values, **nested}
 
 
-def check_counts(record: Any, names: tuple[str, ...], where: str) -> None:
-    """Refuse counts that are not whole numbers of at least 0; a count of None is one that is not stored."""
+def check_counts(record: Any, names: tuple[str, ...], where: str, whole: bool = True) -> None:
+    """Refuse counts below 0 and, where they must be whole, others; a count of None is one that is not stored."""
     for name in names:
         count = getattr(record, name)
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 0):
+        if count is not None and not (finite(count) and count >= 0 and (isinstance(count, int) or not whole)):
             raise CalibrationError(f"{where}: {name} must be a count, got {count!r}; fit it again")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...core import CalibrationError
 from .calibration import CALIBRATION_FILE, Calibration
+from .curve import Curve
 from .stored import (
     Guarantee,
     StoredInterval,
@@ -50,6 +51,7 @@ class AbstainBand:
         tp, fp: supported verdicts that are right and wrong. tn, fn: refuted verdicts that are right and wrong.
         abstained_positive, abstained_negative: rows without a verdict, by label.
         selective_accuracy_interval, coverage_interval: clustered by group, for these thresholds held fixed.
+        prior: the share of supported rows that counts and intervals are stated for; None: that of the fitting rows.
     """
 
     support_at_or_above: float
@@ -65,6 +67,7 @@ class AbstainBand:
     selective_accuracy_interval: StoredInterval | None = None
     coverage_interval: StoredInterval | None = None
     n_groups: int | None = None
+    prior: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse thresholds that are not numbers in order, and an unknown objective."""
@@ -77,16 +80,17 @@ class AbstainBand:
             raise CalibrationError(
                 f"abstain band: unknown objective, got {self.objective!r}; use one of {list(BAND_CRITERIA)}"
             )
-        check_counts(self, (*_COUNTS, "n_groups"), "abstain band")
+        check_counts(self, _COUNTS, "abstain band", whole=self.prior is None)
+        check_counts(self, ("n_groups",), "abstain band")
 
     @property
     def n(self) -> int:
         """Rows it was fitted on."""
-        return sum(getattr(self, name) for name in _COUNTS)
+        return round(sum(getattr(self, name) for name in _COUNTS))
 
     @property
-    def n_decided(self) -> int:
-        """Rows that got a verdict."""
+    def n_decided(self) -> float:
+        """Rows that got a verdict, as the stated share would have it."""
         return self.tp + self.fp + self.tn + self.fn
 
     @property
@@ -100,7 +104,7 @@ class AbstainBand:
         return (self.tp + self.tn) / self.n_decided if self.n_decided else math.nan
 
     @property
-    def state_counts(self) -> dict[State, tuple[int, int]]:
+    def state_counts(self) -> dict[State, tuple[float, float]]:
         """(labelled supported, labelled otherwise) among the fitting rows, per state."""
         return {
             "supported": (self.tp, self.fp),
@@ -160,10 +164,11 @@ class OperatingPoint:
 
     Attributes:
         name: how callers ask for it.
-        objective: what it was chosen for; `eval/decisions/thresholds.py` defines each.
+        objective: what it was chosen for; `criteria.py` defines each.
         threshold: on the calibrated probability, in [0, 1], or just above 1.
         metric: value of the objective on the fitting rows.
-        tp, fp, tn, fn: confusion counts on the fitting rows.
+        tp, fp, tn, fn: confusion counts on the fitting rows; with a `prior` as so many rows of that share would have
+            them, which need not be whole.
         positive_rate: share of supported rows among the fitting rows.
         target: the precision or recall asked for, or the risk allowed.
         cost_fp, cost_fn: price of a wrong `supported` and of a missed one, where the objective is `cost`.
@@ -171,6 +176,9 @@ class OperatingPoint:
         sensitivity_interval, specificity_interval: likewise; what correcting a proportion needs.
         guarantee: where the threshold is risk-controlled.
         n_groups: independent groups among the fitting rows.
+        prior: the share of supported rows that it was chosen for, and that metric, counts and intervals are stated
+            for; None: that of the fitting rows.
+        caution: what does not hold of it, in a sentence; None nearly always.
     """
 
     name: str
@@ -190,6 +198,8 @@ class OperatingPoint:
     specificity_interval: StoredInterval | None = None
     guarantee: Guarantee | None = None
     n_groups: int | None = None
+    prior: float | None = None
+    caution: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse an objective or threshold that cannot be applied, and counts that are none."""
@@ -203,12 +213,24 @@ class OperatingPoint:
                 f"operating point {self.name}: threshold must be a finite number >= 0, got {self.threshold!r}; "
                 f"fit it again"
             )
-        check_counts(self, ("tp", "fp", "tn", "fn", "n_groups"), f"operating point {self.name}")
+        where = f"operating point {self.name}"
+        check_counts(self, ("tp", "fp", "tn", "fn"), where, whole=self.prior is None)
+        check_counts(self, ("n_groups",), where)
 
     @property
     def n(self) -> int:
         """Rows it was fitted on."""
-        return self.tp + self.fp + self.tn + self.fn
+        return round(self.tp + self.fp + self.tn + self.fn)
+
+    @property
+    def n_positive(self) -> int:
+        """Supported rows among them, whatever share is stated."""
+        return round(self.tp + self.fn if self.prior is None else self.n * self.positive_rate)
+
+    @property
+    def n_negative(self) -> int:
+        """The other rows among them."""
+        return self.n - self.n_positive
 
     @property
     def sensitivity(self) -> float:
@@ -242,13 +264,17 @@ class OperatingPoint:
 class Decision:
     """Everything between a margin and a label: one calibration and its operating points, `default` among them.
 
-    `abstain`, where fitted, is the band for callers who want a third answer.
+    `abstain`, where fitted, is the band for callers who want a third answer. `curve` is what thresholds for another
+    share of supported claims are chosen on; directories from before have none. `fitted` is the decision as stored, of
+    one that was restated at use.
     """
 
     calibration: Calibration
     points: tuple[OperatingPoint, ...]
     default: str
     abstain: AbstainBand | None = None
+    curve: Curve | None = None
+    fitted: Decision | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse two points of one name, and a default that is not among them."""
@@ -277,6 +303,8 @@ def write_decision(directory: str | Path, decision: Decision) -> list[Path]:
     thresholds: dict[str, Any] = {"default": decision.default, "points": [p.to_dict() for p in decision.points]}
     if decision.abstain is not None:
         thresholds["abstain"] = decision.abstain.to_dict()
+    if decision.curve is not None:
+        thresholds["curve"] = decision.curve.to_dict()
     files = {CALIBRATION_FILE: decision.calibration.to_dict(), THRESHOLDS_FILE: thresholds}
     for name, values in files.items():
         text = json.dumps(values, indent=2, allow_nan=False) + "\n"
@@ -293,10 +321,12 @@ def read_decision(directory: str | Path) -> Decision:
     calibration_path, thresholds_path = Path(directory) / CALIBRATION_FILE, Path(directory) / THRESHOLDS_FILE
     calibration = Calibration.from_dict(read_json(calibration_path), str(calibration_path))
     thresholds = read_json(thresholds_path)
-    check_keys(thresholds, {"default", "points", "abstain"}, {"default", "points"}, str(thresholds_path))
+    check_keys(thresholds, {"default", "points", "abstain", "curve"}, {"default", "points"}, str(thresholds_path))
     if not isinstance(thresholds["points"], Sequence):
         raise CalibrationError(f"{thresholds_path}: points must be a list, got {thresholds['points']!r}; fit it again")
     points = tuple(OperatingPoint.from_dict(point, str(thresholds_path)) for point in thresholds["points"])
     band = thresholds.get("abstain")
     abstain = None if band is None else AbstainBand.from_dict(band, f"{thresholds_path}: abstain")
-    return Decision(calibration, points, thresholds["default"], abstain)
+    stored = thresholds.get("curve")
+    curve = None if stored is None else Curve.from_dict(stored, f"{thresholds_path}: curve")
+    return Decision(calibration, points, thresholds["default"], abstain, curve)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -117,25 +116,15 @@ def by_p(verdict: Verdict) -> tuple[bool, float, float]:
     return False, -verdict.p_supported, -verdict.margin
 
 
-def with_prior(decision: Decision | None, prior: float | None) -> Decision:
-    """The decision with its probabilities stated for another positive rate; None goes back to the rate of the fit.
-
-    Raises:
-        CalibrationError: no calibration, or one that does not know its rate; a rate outside (0, 1).
-    """
-    if decision is None:
-        raise CalibrationError(
-            f"prior: an uncalibrated verifier cannot be corrected to a positive rate, got {prior!r}; calibrate it first"
-        )
-    return dataclasses.replace(decision, calibration=decision.calibration.with_prior(prior))
-
-
-def prior_notes(notes: tuple[str, ...], calibration: Calibration) -> tuple[str, ...]:
-    """The notes with the sentence on the prior made right for this calibration."""
+def prior_notes(notes: tuple[str, ...], decision: Decision) -> tuple[str, ...]:
+    """The notes with the sentence on the prior, and on what does not hold at it, made right for this decision."""
+    calibration = decision.calibration
     kept = tuple(note for note in notes if not note.startswith(_PRIOR))
+    reasons = dict.fromkeys(point.caution for point in decision.points if point.caution)
+    cautions = tuple(f"{_PRIOR} where {reason}" for reason in reasons)
     if calibration.prior is None:
-        return kept
-    return (*kept, f"{_PRIOR} {calibration.prior:.4g}; fitted at {calibration.positive_rate:.4g}")
+        return (*kept, *cautions)
+    return (*kept, f"{_PRIOR} {calibration.prior:.4g}; fitted at {calibration.positive_rate:.4g}", *cautions)
 
 
 _PRIOR = "p_supported is stated for a positive rate of"

@@ -254,14 +254,14 @@ class Verifier:
         """The same verifier for a place where another share of claims is supported; None goes back to the fit's.
 
         Weights, caches and lock are shared. Holds where only that share differs (see `Calibration.with_prior`).
-        Thresholds stay where they are, on the corrected probability. `notes` records the prior.
+        Thresholds are chosen again for that share. `notes` records it, and what does not hold there.
 
         Raises:
             CalibrationError: an uncalibrated verifier, or a share outside (0, 1).
         """
         other = copy.copy(self)
         other.decision = with_prior(self.decision, prior)
-        other.notes = prior_notes(self.notes, other.decision.calibration)
+        other.notes = prior_notes(self.notes, other.decision)
         return other
 
     def with_windowing(self, windowing: Windowing | str | None) -> Verifier:

@@ -166,8 +166,9 @@ def test_with_prior_shares_weights_and_prefixes_leaves_the_first_alone_and_is_no
     assert other.prefixes is asked.prefixes
     assert other.scorer.lock is asked.scorer.lock
     assert asked.notes == ()
-    assert other.notes == ("p_supported is stated for a positive rate of 0.1; fitted at 0.5",)
-    assert len(other.with_prior(0.2).notes) == 1
+    assert other.notes[0] == "p_supported is stated for a positive rate of 0.1; fitted at 0.5"
+    assert "calibrate again" in other.notes[1]  # these thresholds were stored without the counts to choose again on
+    assert len(other.with_prior(0.2).notes) == 2
     assert other.with_prior(None).notes == ()
     assert other.with_prior(None).decision == asked.decision
     for prior in (0.0, 1.0, math.nan):

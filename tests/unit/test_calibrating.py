@@ -168,17 +168,6 @@ def test_thresholds_are_chosen_on_corrected_probabilities() -> None:
     assert decision.point("balanced_accuracy").metric > plain.point("balanced_accuracy").metric
 
 
-def test_a_prior_moves_probabilities_and_thresholds_but_no_verdict() -> None:
-    rows = _predictions()
-    plain, shifted = (calibrating.fit_decision(rows, "platt", prior=prior) for prior in (None, 0.05))
-    assert shifted.calibration == plain.calibration.with_prior(0.05)
-    margins = np.array([p.margin for p in rows])
-    for a, b in zip(plain.points, shifted.points, strict=True):
-        assert (a.tp, a.fp, a.tn, a.fn) == (b.tp, b.fp, b.tn, b.fn)
-        said = [d.point(a.name).decide(d.calibration.predict(margins)) for d in (plain, shifted)]
-        assert np.mean(said[0] == said[1]) > 0.98
-
-
 def test_a_prior_is_estimated_from_rows_whose_labels_are_not_looked_at() -> None:
     rows = _predictions(n_groups=200, per_group=10)
     # Of other rows, four in five supported ones are dropped: the rate falls, what rows look like does not.

@@ -180,8 +180,8 @@ def test_with_groups_both_intervals_cover_and_that_of_independent_rows_does_not(
 def _at_half(point: OperatingPoint, p: np.ndarray, labels: np.ndarray, groups: np.ndarray) -> OperatingPoint:
     """The point moved to a threshold of 0.5, chosen without looking at the labels."""
     from proofreel.eval.decisions.thresholds import with_rate_intervals
-    from proofreel.eval.metrics.decisions import confusion
     from proofreel.eval.uncertainty.bootstrap import resample
+    from proofreel.models.decision.counts import confusion
 
     counts = confusion(p >= 0.5, labels)._asdict()
     return with_rate_intervals(

@@ -12,14 +12,8 @@ from numpy.testing import assert_allclose
 
 from proofreel.core.errors import CalibrationError, ProofreelError
 from proofreel.eval import metrics
-from proofreel.eval.decisions.thresholds import (
-    ALL_NEGATIVE,
-    Criterion,
-    criterion_of,
-    criterion_value,
-    fit_points,
-    fit_threshold,
-)
+from proofreel.eval.decisions.thresholds import fit_points, fit_threshold
+from proofreel.models.decision.criteria import ALL_NEGATIVE, Criterion, criterion_of, criterion_value
 from proofreel.models.decision.thresholds import SIMPLE_CRITERIA, OperatingPoint
 
 GOALS = [*SIMPLE_CRITERIA, "cost:1:1", "cost:5:1", "cost:1:7", "precision_at:0.5", "recall_at:0.9", "recall_at:1"]

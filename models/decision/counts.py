@@ -16,7 +16,13 @@ from typing import NamedTuple, Protocol, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .base import Floats, divide
+from .calibrator import Floats
+
+
+def divide(numerator: ArrayLike, denominator: ArrayLike) -> Floats:
+    """numerator / denominator, NaN (and no warning) where the denominator is 0."""
+    numerator, denominator = np.broadcast_arrays(np.asarray(numerator, dtype=np.float64), denominator)
+    return np.divide(numerator, denominator, out=np.full(numerator.shape, np.nan), where=denominator != 0)
 
 
 class Confusion(NamedTuple):
@@ -46,6 +52,24 @@ class CountMetric(Protocol):
     def __call__(self, counts: Confusion) -> float: ...
     @overload
     def __call__(self, counts: Confusions) -> Floats: ...
+
+
+def at_prior(counts: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], prior: float) -> Confusions:
+    """Counts (tp, fp, tn, fn) as as many rows would show them of which a share of `prior` is supported.
+
+    Each class is weighted by how much more often it occurs there: sensitivity and specificity stay as they are.
+    """
+    tp, fp, tn, fn = (np.asarray(count, dtype=np.float64) for count in counts)
+    n = tp + fp + tn + fn
+    supported, other = divide(prior * n, tp + fn), divide((1 - prior) * n, fp + tn)
+    return Confusions(tp * supported, fp * other, tn * other, fn * supported)
+
+
+def stated(counts: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike], prior: float | None) -> Confusion:
+    """One set of counts as it is stored: whole as counted where no share is stated, else restated for it."""
+    values = counts if prior is None else at_prior(counts, prior)
+    kind = int if prior is None else float
+    return Confusion(*(kind(count) for count in values))  # type: ignore[arg-type]  # restated counts need not be whole
 
 
 def _of_counts(formula: Callable[[Floats, Floats, Floats, Floats], Floats]) -> CountMetric:
