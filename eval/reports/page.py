@@ -108,7 +108,7 @@ def fitted(report: Report) -> list[tuple[str, str]]:
         ("chosen for", f"{p.objective} = {p.metric:.3f} on the calibration rows, cross-fitted"),
         (
             "counts there",
-            "{:.0f} true and {:.0f} false positives, {:.0f} true and {:.0f} false negatives".format(*counts),
+            "{:.0f} true, {:.0f} false positives; {:.0f} true, {:.0f} false negatives".format(*counts),
         ),
     ]
     lines += [(f"calibration rows: {name}", text) for name, text in _about(c.fitted_on)]

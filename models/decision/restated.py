@@ -12,6 +12,8 @@ import dataclasses
 import math
 from statistics import NormalDist
 
+import numpy as np
+
 from ...core import CalibrationError
 from .bands import best_pair, counts_of_band, sides_of
 from .calibration import Calibration
@@ -51,7 +53,12 @@ def _point(point: OperatingPoint, curve: Curve | None, calibration: Calibration,
         return dataclasses.replace(point, interval=None, caution=caution)
     p, tp, fp = curve.above(calibration.offset)
     try:
-        chosen = best_point(criterion_of(point), cuts_between(p, tp, fp), point.name, calibration.prior)
+        chosen = best_point(
+            criterion_of(point),
+            cuts_between(p, tp.astype(np.float64), fp.astype(np.float64)),
+            point.name,
+            calibration.prior,
+        )
     except CalibrationError:
         return _nothing(point, curve, calibration)
     return dataclasses.replace(
@@ -117,7 +124,7 @@ def _band(band: AbstainBand, curve: Curve | None, calibration: Calibration) -> A
     if curve is None:
         return band
     p, tp, fp = curve.above(calibration.offset)
-    thresholds = cuts_between(p, tp, fp).thresholds
+    thresholds = cuts_between(p, tp.astype(np.float64), fp.astype(np.float64)).thresholds
     try:
         i, j = best_pair(sides_of(tp, fp, calibration.prior), band.objective, band.target)
         high, low = float(thresholds[i]), math.nextafter(float(thresholds[len(thresholds) - 1 - j]), -1.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -308,6 +309,8 @@ def write_decision(directory: str | Path, decision: Decision) -> list[Path]:
     files = {CALIBRATION_FILE: decision.calibration.to_dict(), THRESHOLDS_FILE: thresholds}
     for name, values in files.items():
         text = json.dumps(values, indent=2, allow_nan=False) + "\n"
+        if name == THRESHOLDS_FILE:  # the curve: a list of numbers takes a line
+            text = re.sub(r"\[[\s\d.,e+-]+\]", lambda numbers: " ".join(numbers[0].split()), text)
         (directory / name).write_text(text, encoding="utf-8")
     return [directory / name for name in files]
 

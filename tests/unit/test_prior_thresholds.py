@@ -131,7 +131,7 @@ def test_promises_about_one_class_carry_over_and_others_are_withdrawn() -> None:
     for name, *_ in risks:
         old, new = (next(p for p in d.points if p.name.startswith(name)) for d in (fitted, moved))
         said = [point.decide(d.calibration.predict(margins)) for point, d in ((old, fitted), (new, moved))]
-        assert np.array_equal(*said)
+        assert np.array_equal(said[0], said[1])
         assert new.sensitivity == pytest.approx(old.sensitivity)
         assert (new.guarantee is None) == (name == "false_discovery_rate")
         assert (new.caution is not None) == (name == "false_discovery_rate")
