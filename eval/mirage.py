@@ -126,7 +126,13 @@ def _score(args: argparse.Namespace) -> None:
         raise ConfigError("--verifier: is missing, got none; name a verifier directory")
     model = None if args.language_model is None else open_language_model(args.language_model)
     responses, topics = _completed(responses, topics, shares, options, model)
-    measured = _measured(args, responses, topics, model)
+    eyes = None if args.vision_model is None else open_language_model(args.vision_model)
+    measured = _measured(args, responses, topics, model, eyes)
+    for client in (model, eyes):
+        if client is not None:
+            costs = client.costs()
+            asked = f"{costs['questions']} questions, {costs['cache_hits']} answered from the cache"
+            print(f"{client.config.model}: {asked}, {costs['money']:.2f} paid", file=sys.stderr)
     args.out.mkdir(parents=True, exist_ok=True)
     judges = _judges(args) if shares else [_no_judge]
     result = mirage_scores(responses, topics, *judges, shares=shares, options=options, measured=measured)
@@ -158,11 +164,10 @@ def _completed(responses: Any, topics: Any, shares: Sequence[str], options: Any,
     return responses, topics
 
 
-def _measured(args: argparse.Namespace, responses: Any, topics: Any, model: Any) -> dict[Any, Any]:
+def _measured(args: argparse.Namespace, responses: Any, topics: Any, model: Any, eyes: Any) -> dict[Any, Any]:
     """(System, topic) -> name -> what no judge of claims says."""
     from proofreel.core import ConfigError
     from proofreel.eval import articles
-    from proofreel.eval.scores import open_language_model
 
     parts: dict[str, Any] = {}
     if "ragas" in args.metrics:
@@ -171,8 +176,7 @@ def _measured(args: argparse.Namespace, responses: Any, topics: Any, model: Any)
             parts["ragas_answer_relevance"] = articles.answer_relevance(responses, topics, model, embed, workers)
         else:
             print("ragas_answer_relevance: left out, needs --language-model and --embedder", file=sys.stderr)
-        if args.vision_model:
-            eyes = open_language_model(args.vision_model)
+        if eyes:
             describe, workers = articles.describe_with(eyes, args.media), eyes.config.concurrency
             parts["ragas_context_relevance"] = articles.context_relevance(responses, topics, describe, workers)
         else:

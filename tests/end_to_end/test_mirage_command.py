@@ -117,7 +117,8 @@ def test_every_metric_at_once_two_systems_side_by_side(inputs, encoder, tmp_path
         words += ["--metrics", *METRICS, "--language-model", str(tmp_path / "language.yaml")]
         words += ["--vision-model", str(tmp_path / "vision.yaml"), "--embedder", str(encoder)]
         assert main([*words, "--bert-model", str(encoder), "--bert-layer", "1"]) == 0
-    printed = capsys.readouterr().out
+    printed, told = capsys.readouterr()
+    assert "vision: 10 questions, 0 answered from the cache, 0.00 paid" in told
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     names = list(result["systems"]["a"])
     assert names[-3:] == ["ragas_context_relevance", "rougeL", "bertscore"]
