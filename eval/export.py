@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--recalibrate needs --merge or --time-rule, and --merge-dtype needs --merge")
 
     from proofreel.core import ProofreelError
-    from proofreel.eval.publishing import Change, Evaluation, export, push_to_hub
+    from proofreel.eval.publishing import Change, Evaluation, export, push_to_hub, shortcomings
 
     try:
         result = export(
@@ -39,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.device,
         )
         print(f"wrote {args.out}: {result.n} golden margins, {result.max_difference:g} apart at most after reloading")
+        for reason in shortcomings(args.out):
+            print(f"WARNING {reason}")
         if args.push_to_hub:
             print(f"pushed {push_to_hub(args.out, args.push_to_hub, args.private, args.revision)}")
     except ProofreelError as error:

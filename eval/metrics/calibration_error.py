@@ -13,9 +13,9 @@ equals sigma. Reflecting makes the cosines of [0, 1] the kernel's eigenfunctions
 exp(-(pi k sigma)^2 / 2) on the k-th cosine coefficient: one transform serves every sigma.
 
 The decompositions part the Brier score into calibration, discrimination and uncertainty. `noise_floor` and
-`spiegelhalter` say whether an error could be chance: what a perfectly calibrated model would show. Both take rows as
-independent. Claims about one video are not, so the true floor is higher and the true p value larger: what lies below
-the floor is no evidence of miscalibration, what lies above it is weaker evidence than it seems.
+`spiegelhalter` say whether an error could be chance: what a perfectly calibrated model would show. Given labels and
+groups the floor keeps the dependence within groups that the residuals show. `spiegelhalter` takes rows as independent:
+for claims about one video its true p value is larger.
 
 Shapes: (n,) columns; the functions with an underscore also take labels of shape (draws, n) and give shape (draws,).
 """
@@ -175,11 +175,12 @@ def _ece(p: Floats, y: NDArray, n_bins: int = N_BINS, binning: Binning = "width"
 
 
 def _ece_top_label(p: Floats, y: NDArray, n_bins: int = N_BINS, binning: Binning = "width") -> Floats:
-    return _ece(np.maximum(p, 1 - p), y == (p >= 0.5), n_bins, binning)
+    hits = y == (p >= 0.5) if y.dtype == bool else np.where(p >= 0.5, y, 1 - y)
+    return _ece(np.maximum(p, 1 - p), hits, n_bins, binning)
 
 
 def _ece_classwise(p: Floats, y: NDArray, n_bins: int = N_BINS, binning: Binning = "width") -> Floats:
-    return (_ece(p, y, n_bins, binning) + _ece(1 - p, y == 0, n_bins, binning)) / 2
+    return (_ece(p, y, n_bins, binning) + _ece(1 - p, ~y if y.dtype == bool else 1 - y, n_bins, binning)) / 2
 
 
 def _mce(p: Floats, y: NDArray, n_bins: int = N_BINS, binning: Binning = "width", min_count: int = 1) -> Floats:
@@ -190,7 +191,7 @@ def _mce(p: Floats, y: NDArray, n_bins: int = N_BINS, binning: Binning = "width"
 
 def _ece_debiased(p: Floats, y: NDArray, n_bins: int = N_BINS, binning: Binning = "width") -> Floats:
     count, gap, mean_y = _gaps(p, y, n_bins, binning)
-    spread = np.sqrt(mean_y * (1 - mean_y) / count)
+    spread = np.sqrt(np.maximum(mean_y * (1 - mean_y), 0) / count)
     size = np.abs(gap)
     scaled = np.divide(size, spread, out=np.full(size.shape, np.inf), where=spread > 0)
     folded = spread * np.sqrt(2 / np.pi) * np.exp(-(scaled**2) / 2) + size * (1 - 2 * ndtr(-scaled))
@@ -327,12 +328,25 @@ class CalibrationTest(NamedTuple):
 
 
 def noise_floor(
-    p: ArrayLike, n_draws: int = 1_000, seed: int = 0, statistic: Statistic = ece_event, **options: Any
+    p: ArrayLike,
+    n_draws: int = 1_000,
+    seed: int = 0,
+    statistic: Statistic = ece_event,
+    *,
+    labels: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
+    **options: Any,
 ) -> NoiseFloor:
-    """The statistic's mean and 95th percentile over labels drawn as Bernoulli(p).
+    """The statistic's mean and 95th percentile if the probabilities were calibrated.
+
+    Rows that each stand alone get labels drawn as Bernoulli(p). Rows in groups get p plus their residual y - p, freed
+    of its bin's mean (which is the miscalibration) and with one random sign for each group: so residuals of a group
+    stay as dependent as they are (wild cluster bootstrap; Cameron, Gelbach and Miller, 2008).
 
     Args:
-        p: probabilities, shape (n,); the labels that were observed play no part.
+        p: probabilities, shape (n,).
+        labels, groups: shape (n,); without them, or where no group has two rows, rows are independent and the labels
+            that were observed play no part.
         seed: the same seed gives the same floor.
         statistic: takes (p, labels, **options); those of this module are computed for many
             draws at once, any other draw by draw.
@@ -341,17 +355,37 @@ def noise_floor(
     Returns:
         NaN for n = 0.
     """
-    p = np.sort(checked(p, np.zeros(np.shape(p)), probabilities=True)[0])  # sorted rows are binned without being moved
+    p, y = checked(p, np.zeros(np.shape(p)) if labels is None else labels, probabilities=True)
+    order = np.argsort(p, kind="stable")  # sorted rows are binned without being moved
+    p, y = p[order], y[order]
     if not len(p):
         return NoiseFloor(np.nan, np.nan, n_draws)
     rng, single = np.random.default_rng(seed), p.astype(np.float32)
+    names, group = np.unique(np.arange(len(p)) if groups is None else np.asarray(groups)[order], return_inverse=True)
+    clustered = labels is not None and len(names) < len(p)
+    residual = _freed(p, y, group, options) if clustered else p
     at_once = max(1, _CELLS_AT_ONCE // len(p))
     values = []
     for start in range(0, n_draws, at_once):
         size = min(at_once, n_draws - start)
-        values.append(_values(p, rng.random((size, len(p)), dtype=np.float32) < single, statistic, options))
-    drawn = np.concatenate(values)
-    return NoiseFloor(float(np.mean(drawn)), float(np.quantile(drawn, 0.95)), n_draws)
+        if clustered:
+            drawn = p + (2.0 * rng.integers(2, size=(size, len(names))) - 1)[:, group] * residual
+        else:
+            drawn = rng.random((size, len(p)), dtype=np.float32) < single
+        values.append(_values(p, drawn, statistic, options))
+    found = np.concatenate(values)
+    return NoiseFloor(float(np.mean(found)), float(np.quantile(found, 0.95)), n_draws)
+
+
+def _freed(p: Floats, y: Floats, group: NDArray[np.int64], options: dict[str, Any]) -> Floats:
+    """Residuals less the mean of their bin over the other groups (their own, for a group alone in a bin)."""
+    n_bins = options.get("n_bins", N_BINS)
+    index, residual = bin_index(p, n_bins, options.get("binning", "width")), y - p
+    count, total = np.bincount(index, minlength=n_bins), np.bincount(index, residual, minlength=n_bins)
+    _, cell = np.unique(index * (group.max() + 1) + group, return_inverse=True)
+    own, own_total = np.bincount(cell)[cell], np.bincount(cell, residual)[cell]
+    others = divide(total[index] - own_total, count[index] - own)
+    return residual - np.nan_to_num(others)
 
 
 def spiegelhalter(p: ArrayLike, labels: ArrayLike) -> CalibrationTest:
@@ -366,7 +400,7 @@ def spiegelhalter(p: ArrayLike, labels: ArrayLike) -> CalibrationTest:
     return CalibrationTest(z, float(2 * ndtr(-abs(z))))
 
 
-def _values(p: Floats, labels: NDArray[np.bool_], statistic: Statistic, options: dict[str, Any]) -> Floats:
+def _values(p: Floats, labels: NDArray, statistic: Statistic, options: dict[str, Any]) -> Floats:
     """Of labels of shape (draws, n): shape (draws,)."""
     of_draws = _OF_DRAWS.get(statistic)
     if of_draws is None:

@@ -399,7 +399,12 @@ def _plain(name: str) -> str:
 
 
 def headline(
-    margins: ArrayLike, p: ArrayLike, labels: ArrayLike, threshold: float, log_odds: ArrayLike | None = None
+    margins: ArrayLike,
+    p: ArrayLike,
+    labels: ArrayLike,
+    threshold: float,
+    log_odds: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
 ) -> dict[str, float]:
     """The row that every table of a report is made of.
 
@@ -409,6 +414,7 @@ def headline(
         labels: 1, 0, or NaN without a label, shape (n_rows,).
         threshold: on `p`; positive means p >= threshold.
         log_odds: of p, shape (n_rows,), where they are known more exactly than from p itself.
+        groups: shape (n_rows,), for what a calibrated verifier would show; rows are independent where None.
 
     Returns:
         Counts `n_rows` = `n` (scored and labelled, what the metrics stand on) + `n_failed` + `n_unlabelled`, then the
@@ -427,22 +433,24 @@ def headline(
         "n_unlabelled": int(np.sum(unlabelled & ~failed)),
         **{metric.key: metric.value(rows) for metric in METRICS.values() if metric.in_parts or metric.column},
         **confusion(rows.decisions, rows.labels)._asdict(),
-        **_chance_columns(rows),
+        **_chance_columns(rows, None if groups is None else np.asarray(groups)[used]),
     }
 
 
-def _chance_columns(rows: MetricRows) -> dict[str, float]:
+def _chance_columns(rows: MetricRows, groups: ArrayLike | None) -> dict[str, float]:
     """The noise floors that have a column: mean and 95th percentile."""
     row = {}
     for metric in METRICS.values():
         if metric.chance_column and metric.statistic is not None:
             error, options = metric.statistic
-            floor = noise_floor(rows.p, FLOOR_DRAWS, 0, error, **options)
+            floor = noise_floor(rows.p, FLOOR_DRAWS, 0, error, labels=rows.labels, groups=groups, **options)
             row |= {f"{metric.key}_floor": floor.mean, f"{metric.key}_floor_high": floor.high}
     return row
 
 
-def probability_metrics(p: ArrayLike, labels: ArrayLike, n_draws: int = FLOOR_DRAWS, seed: int = 0) -> dict[str, float]:
+def probability_metrics(
+    p: ArrayLike, labels: ArrayLike, n_draws: int = FLOOR_DRAWS, seed: int = 0, groups: ArrayLike | None = None
+) -> dict[str, float]:
     """Every number about one column of probabilities, by the names documentation and reports use.
 
     Beside each calibration error stand `<name>_floor` and `<name>_floor_high`: the mean and 95th percentile a perfectly
@@ -461,7 +469,7 @@ def probability_metrics(p: ArrayLike, labels: ArrayLike, n_draws: int = FLOOR_DR
     for name, metric in METRICS.items():
         if metric.statistic is not None:
             error, options = metric.statistic
-            floor = noise_floor(p, n_draws, seed, error, **options)
+            floor = noise_floor(p, n_draws, seed, error, labels=labels, groups=groups, **options)
             row |= {name: error(p, labels, **options), f"{name}_floor": floor.mean, f"{name}_floor_high": floor.high}
     return row
 

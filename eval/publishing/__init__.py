@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
+    from .evaluation import shortcomings
     from .exporting import Change, Evaluation, export
     from .hub import push_to_hub
 
@@ -13,6 +14,7 @@ __all__ = [
     "Evaluation",
     "export",
     "push_to_hub",
+    "shortcomings",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

@@ -16,7 +16,7 @@ from ...core import CalibrationError, RowError, sha256_of
 from ...data_prep.dataset import read_split
 from ...models.decision import Decision
 from ...models.verifier import Verifier
-from ..reports import make_report, write_report
+from ..reports import against_chance, make_report, write_report
 from ..scoring import Prediction, margins_of, predict, read_predictions, write_predictions
 
 METRICS, PREDICTIONS = "metrics.json", "predictions.parquet"
@@ -77,6 +77,15 @@ def write_evaluation(
             for path, short in folders.items():
                 text = text.replace(path, short)
             (folder / name).write_text(text, encoding="utf-8")
+
+
+def shortcomings(directory: Path) -> list[str]:
+    """Where the evaluation in a verifier directory found no ranking, or no calibration, beyond chance: sentences."""
+    path = directory / "eval" / METRICS
+    if not path.is_file():
+        return []
+    row = json.loads(path.read_text(encoding="utf-8")).get("headline") or {}
+    return against_chance(row)
 
 
 def restated(rows: Sequence[Prediction], decision: Decision) -> list[Prediction]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
+    from .caveats import against_chance
     from .compare import read_contender
     from .examples import Exhibit, caption_of, exhibit_of
     from .numbers import measure
@@ -24,6 +25,7 @@ __all__ = [
     "Exhibit",
     "Table",
     "TableCell",
+    "against_chance",
     "apply_decision",
     "caption_of",
     "console",

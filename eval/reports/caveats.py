@@ -6,6 +6,7 @@ a sentence that says why, a *remark* tells what the numbers stand on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ def remarks(
     """What a reader of the headline must know to judge it: too few groups, rows that are missing, unequal controls."""
     reasons = _provenance(source, calibration)
     if row["n"]:
-        reasons += row["cautions"]
+        reasons += against_chance(row) + row["cautions"]
     if row["n_failed"]:
         reasons.append(f"{row['n_failed']} of {row['n_rows']} rows failed and are in no metric.")
     if row["n_unlabelled"]:
@@ -59,6 +60,23 @@ def remarks(
     for control in controls:
         if control["n"] != row["n"]:
             reasons.append(f"Control {control['name']} stands on {control['n']} rows, the headline on {row['n']}.")
+    return reasons
+
+
+def against_chance(row: Mapping[str, Any]) -> list[str]:
+    """Sentences where a verifier's row shows no ranking beyond chance, or a calibration error beyond it."""
+    reasons, auc = [], row.get("auc_interval") or {}
+    low, high = (math.nan if auc.get(end) is None else auc[end] for end in ("low", "high"))
+    if low <= 0.5 <= high:
+        reasons.append(
+            f"No better than chance: the {auc['level']:.0%} interval of the AUC, {low:.3f} to {high:.3f}, holds 0.5."
+        )
+    found, chance = (row.get(name) for name in ("ece_after", "ece_after_floor_high"))
+    if found is not None and chance is not None and found > chance:
+        reasons.append(
+            f"Not calibrated on these rows: the calibration error is {found:.3f}; of calibrated verifiers 95 % would "
+            f"show {chance:.3f} or less."
+        )
     return reasons
 
 

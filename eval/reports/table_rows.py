@@ -125,7 +125,9 @@ def table_row(name: str, scored: Scored, n_draws: int = N_DRAWS, fewest_groups: 
     """
     used, threshold = scored.used, scored.point.threshold
     row: dict[str, Any] = {"name": name}
-    row |= headline(scored.margins, scored.p, scored.labels, threshold, scored.logits) | {"coverage": COVERAGE}
+    row |= headline(scored.margins, scored.p, scored.labels, threshold, scored.logits, scored.groups) | {
+        "coverage": COVERAGE
+    }
     row["n_groups"] = len(np.unique(used.groups))
     if row["n_groups"] < max(fewest_groups, 2):
         none = dataclasses.replace(interval_of([], np.nan), n_groups=row["n_groups"])
@@ -239,7 +241,7 @@ def full_row(name: str, scored: Scored) -> dict[str, Any]:
     interval of the AUC. `auc_after` differs from `auc` only where parts of the rows have corrections of their own.
     """
     used = scored.used
-    row: dict[str, Any] = table_row(name, scored) | probability_metrics(used.p, used.labels)
+    row: dict[str, Any] = table_row(name, scored) | probability_metrics(used.p, used.labels, groups=used.groups)
     rows = _rows_of(used)
     row |= {name: metric.value(rows) for name, metric in METRICS.items() if name not in row}
     row["delong"] = dataclasses.asdict(delong(used.margins, used.labels, used.groups))
