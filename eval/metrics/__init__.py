@@ -16,7 +16,7 @@ from ...models.decision import (
     specificity,
     youden,
 )
-from .base import CELLS_AT_ONCE, DrawnRows, Floats, Hub, Metric, MetricRows, Resamples, checked
+from .base import CELLS_AT_ONCE, BinGaps, DrawnRows, Floats, Hub, Metric, MetricRows, Resamples, checked
 from .calibration_error import N_BINS, bin_index, brier, ece_event, ece_top_label, nll, noise_floor, reliability_bins
 from .catalogue import (
     METRICS,
@@ -36,6 +36,7 @@ __all__ = [
     "COVERAGE",
     "METRICS",
     "N_BINS",
+    "BinGaps",
     "Confusion",
     "Confusions",
     "CountMetric",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -188,6 +188,17 @@ class DrawnRows:
         return self._known[function]
 
 
+class BinGaps(NamedTuple):
+    """What the equal-width ECE is a sum over: of each bin, the sum of hits - p over the number of rows.
+
+    found_K are those of the rows, drawn_DK of each draw, share_K the part of the rows in each bin.
+    """
+
+    found_K: Floats
+    drawn_DK: Floats
+    share_K: Floats
+
+
 @dataclass(frozen=True)
 class Hub:
     """How a model card shows a metric.
@@ -212,6 +223,7 @@ class Metric:
         definition: one sentence.
         value: of rows; NaN where undefined.
         draws: in each of many resamples, shape (draws,); without them it has no interval.
+        gaps: of a binned calibration error: its bins in each of many resamples, for the interval that it needs.
         label: its line in the table of every number; not a line of its own where empty.
         setting: said after the label there, where one metric is shown at several settings.
         column: its heading in the tables of verifiers, controls and parts; no column where empty.
@@ -230,6 +242,7 @@ class Metric:
     definition: str
     value: Callable[[MetricRows], float]
     draws: Callable[[DrawnRows], Floats] | None = None
+    gaps: Callable[[DrawnRows], BinGaps] | None = None
     label: str = ""
     setting: str = ""
     column: str = ""

@@ -34,7 +34,7 @@ from ...models.decision import (
     specificity,
     youden,
 )
-from .base import DrawnRows, Floats, Hub, Metric, MetricRows, checked
+from .base import BinGaps, DrawnRows, Floats, Hub, Metric, MetricRows, checked
 from .calibration_error import (
     Statistic,
     brier,
@@ -58,6 +58,7 @@ from .draws import (
     augrc_draws,
     aurc_draws,
     best_aurc,
+    bin_gaps,
     ece_draws,
     weighted_draws,
 )
@@ -104,6 +105,11 @@ def _e_aurc_draws(drawn: DrawnRows) -> Floats:
 def _augrc_draws(drawn: DrawnRows) -> Floats:
     rows = drawn.rows
     return augrc_draws(rows.confidence, rows.correct, drawn.once(_n), drawn.once(_n_right), drawn.resamples)
+
+
+def _top_label_gaps(drawn: DrawnRows, p: Floats) -> BinGaps:
+    hits = (drawn.rows.labels == (p >= 0.5)).astype(np.float64)
+    return bin_gaps(np.maximum(p, 1 - p), hits, drawn.resamples)
 
 
 def _top_label_draws(drawn: DrawnRows, p: Floats) -> Floats:
@@ -291,6 +297,7 @@ _LISTED: tuple[Metric, ...] = (
         _ECE,
         lambda rows: ece_event(rows.p_raw, rows.labels),
         lambda d: ece_draws(d.rows.p_raw, d.rows.labels, d.resamples),
+        gaps=lambda d: bin_gaps(d.rows.p_raw, d.rows.labels, d.resamples),
         column="ECE before",
     ),
     calibration_metric(
@@ -298,6 +305,7 @@ _LISTED: tuple[Metric, ...] = (
         ece_event,
         _ECE,
         lambda d: d.once(_values)["ece_event"],
+        gaps=lambda d: bin_gaps(d.rows.p, d.rows.labels, d.resamples),
         label="ECE, event",
         setting="equal width",
         column="ECE after",
@@ -320,12 +328,14 @@ _LISTED: tuple[Metric, ...] = (
         _TOP,
         lambda rows: ece_top_label(rows.p_raw, rows.labels),
         lambda d: _top_label_draws(d, d.rows.p_raw),
+        gaps=lambda d: _top_label_gaps(d, d.rows.p_raw),
     ),
     calibration_metric(
         "ece_top_label",
         ece_top_label,
         _TOP,
         lambda d: _top_label_draws(d, d.rows.p),
+        gaps=lambda d: _top_label_gaps(d, d.rows.p),
         label="ECE, top-label",
         before="ece_top_label_before",
     ),

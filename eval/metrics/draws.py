@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...core import RowError
 from ...models.decision import divide
-from .base import CELLS_AT_ONCE, Floats, Resamples
+from .base import CELLS_AT_ONCE, BinGaps, Floats, Resamples
 from .calibration_error import N_BINS, bin_index
 from .ranking import roc_auc
 from .selective import harmonic_numbers
@@ -299,6 +299,16 @@ def augrc_draws(confidence: Floats, correct: Floats, n_D: Floats, n_right_D: Flo
     mixed = right_share * wrong_share
     above = np.where(mixed > 0, (1 - auc_draws(confidence, correct, drawn)) * mixed, 0)
     return above + wrong_share**2 / 2
+
+
+def bin_gaps(p: Floats, hits: Floats, drawn: Resamples) -> BinGaps:
+    """The gaps of p against hits (0 or 1), shape (n,) each; draws without rows are left out."""
+    gaps, index = np.zeros((len(p), N_BINS)), bin_index(p)
+    gaps[np.arange(len(p)), index] = hits - p
+    n_D = drawn.sums(np.ones(len(p)))
+    drawn_DK = drawn.sums(gaps)[n_D > 0] / n_D[n_D > 0, None]
+    share_K = np.bincount(index, minlength=N_BINS) / max(len(p), 1)
+    return BinGaps(gaps.sum(axis=0) / max(len(p), 1), drawn_DK, share_K)
 
 
 def ece_draws(p: Floats, hits: Floats, drawn: Resamples) -> Floats:

@@ -27,6 +27,7 @@ from ..uncertainty import (
     cluster_permutation,
     delong_difference,
     difference_intervals,
+    error_p_values,
     headline_names,
     headline_values,
     matched,
@@ -135,7 +136,8 @@ def compare_pair(first: Contender, second: Contender, n_draws: int = N_DRAWS) ->
     Returns:
         Counts of rows matched and not; under `metrics` for each of `headline_names` both values, the
         `difference`, its clustered `interval` and the `p_value` of the cluster permutation test (NaN for accuracy at
-        coverage, which has none); `mcnemar` on the verdicts and `delong` on the AUCs as checks; `cautions`.
+        coverage, which has none; for a calibration error that of its interval); `mcnemar` on the verdicts and `delong`
+        on the AUCs as checks; `cautions`.
 
     Raises:
         RowError: a pair whose label or group differs between the two.
@@ -171,18 +173,19 @@ def _differences(
 ) -> tuple[dict[str, dict[str, Any]], list[str]]:
     intervals = difference_intervals(first, second, groups, n_draws)
     tests = cluster_permutation(first, second, groups, n_draws)
+    errors = error_p_values(first, second, groups, n_draws)
     as_is = as_observed(resample(groups, 0))
     values = [headline_values(rows, as_is) for rows in (first, second)]
     metrics = {}
     for name in headline_names():
         one, other = (float(of[name][0]) for of in values)
-        test = tests.get(name)
+        test = None if name in errors else tests.get(name)
         metrics[name] = {
             "first": one,
             "second": other,
             "difference": one - other,
             "interval": dataclasses.asdict(intervals[name]),
-            "p_value": float("nan") if test is None else test.p_value,
+            "p_value": errors[name] if name in errors else float("nan") if test is None else test.p_value,
             "n_tried": 0 if test is None else test.n_tried,
             "is_exact": None if test is None else test.is_exact,
             "adjusted_p": float("nan"),

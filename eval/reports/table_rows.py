@@ -22,10 +22,8 @@ from ...models.decision import Calibration, Decision, OperatingPoint, sigmoid
 from ..metrics import (
     COVERAGE,
     METRICS,
-    DrawnRows,
     Floats,
     MetricRows,
-    Resamples,
     confidence_of,
     headline,
     metric_rows,
@@ -41,6 +39,7 @@ from ..uncertainty import (
     headline_intervals,
     headline_names,
     interval_of,
+    intervals_of,
     resample,
     trust,
 )
@@ -245,31 +244,20 @@ def full_row(name: str, scored: Scored) -> dict[str, Any]:
     rows = _rows_of(used)
     row |= {name: metric.value(rows) for name, metric in METRICS.items() if name not in row}
     row["delong"] = dataclasses.asdict(delong(used.margins, used.labels, used.groups))
-    rest = {name: dataclasses.asdict(interval) for name, interval in rest_intervals(used, row).items()}
+    rest = {name: dataclasses.asdict(interval) for name, interval in rest_intervals(used).items()}
     return row | {"intervals": rest | row["intervals"]}
 
 
-def rest_intervals(used: Scored, row: dict[str, Any], n_draws: int = REST_DRAWS) -> dict[str, Interval]:
+def rest_intervals(used: Scored, n_draws: int = REST_DRAWS) -> dict[str, Interval]:
     """Intervals of the metrics that are not of the headline; none with fewer than two groups.
 
     Args:
-        used: rows scored and labelled. row: the values on them, by name.
+        used: rows scored and labelled.
     """
     drawn = resample(used.groups, n_draws)
     if drawn.n_groups < 2:
         return {}
-    values = rest_draws(used, drawn)
-    return {
-        name: interval_of(of, row[name], n_groups=drawn.n_groups, largest_share=drawn.largest_share)
-        for name, of in values.items()
-    }
-
-
-def rest_draws(used: Scored, resamples: Resamples) -> dict[str, Floats]:
-    """Each of the other metrics in each draw, shape (draws,); NaN where it is undefined in a draw."""
-    drawn = DrawnRows(_rows_of(used), resamples)
-    others = [metric for metric in METRICS.values() if not metric.is_headline]
-    return {metric.name: metric.draws(drawn) for metric in others if metric.draws is not None}
+    return intervals_of([metric for metric in METRICS.values() if not metric.is_headline], _rows_of(used), drawn)
 
 
 def _rows_of(used: Scored) -> MetricRows:

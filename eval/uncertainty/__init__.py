@@ -2,12 +2,14 @@
 
 from .auc_covariance import delong, delong_difference
 from .bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, as_observed, clustered_interval, interval_of, resample, trust
-from .headline import headline_intervals, headline_names, headline_values
+from .calibration_intervals import error_difference, error_interval
+from .headline import headline_intervals, headline_names, headline_values, intervals_of
 from .paired_tests import (
     PermutationTest,
     adjusted_p,
     cluster_permutation,
     difference_intervals,
+    error_p_values,
     matched,
     mcnemar,
     permuted_auc,
@@ -28,12 +30,16 @@ __all__ = [
     "delong",
     "delong_difference",
     "difference_intervals",
+    "error_difference",
+    "error_interval",
+    "error_p_values",
     "friedman",
     "group_means",
     "headline_intervals",
     "headline_names",
     "headline_values",
     "interval_of",
+    "intervals_of",
     "matched",
     "mcnemar",
     "permuted_auc",

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, stdtrit
 
 from ...core import RowError
 from ..metrics import CELLS_AT_ONCE, Floats, Resamples, WeightedMetric, weighted_draws
@@ -24,6 +24,8 @@ Method = Literal["percentile", "bca"]
 N_DRAWS = 10_000
 MOST_GROUPS, N_BAGS = 25_000, 5_000  # above the first, groups are drawn in so many bags of them
 FEWEST_GROUPS = 20  # below, a clustered interval covers clearly less than it says
+FEW_GROUPS = 50  # below, a little less
+MOST_LEFT_OUT = 2_000  # groups that a jackknife leaves out in turn; above, it changes nothing
 _MOST_UNDEFINED = 0.05  # share of draws without a value above which the rest is a selection
 _MOST_FLOAT32_BYTES = 2**28
 
@@ -97,6 +99,7 @@ def interval_of(
     leave_one_out: ArrayLike | None = None,
     n_groups: int = 0,
     largest_share: float | None = None,
+    widened: bool = True,
 ) -> Interval:
     """The interval that values of a metric over resamples give.
 
@@ -106,6 +109,8 @@ def interval_of(
         method: "percentile", or "bca": corrected for bias and for an error that changes with the value (Efron, 1987).
         leave_one_out: for bca, the metric without each group in turn, shape (groups,).
         n_groups: how many groups were resampled; below 2 there is no interval.
+        widened: read the bounds further out, as far as t with n_groups - 1 degrees of freedom and the spread of as many
+            values are from a normal (Hesterberg, 2015): a bootstrap of few groups is else too narrow.
     """
     draws = np.asarray(draws, dtype=np.float64)
     if not 0 < level < 1 or method not in ("percentile", "bca"):
@@ -113,7 +118,8 @@ def interval_of(
     defined = draws[~np.isnan(draws)]
     if n_groups < 2:
         return Interval(np.nan, np.nan, level, n_groups, 0, 0, method, None, largest_share)
-    tails, note = np.array([(1 - level) / 2, (1 + level) / 2]), None  # note: why not bca
+    outer = _widened_tail((1 - level) / 2, n_groups) if widened else (1 - level) / 2
+    tails, note = np.array([outer, 1 - outer]), None  # note: why not bca
     if method == "bca" and len(defined):
         tails, note = _bca_tails(tails, defined, estimate, leave_one_out)
     between = "linear" if np.isfinite(defined).all() else "inverted_cdf"  # nothing lies between two infinities
@@ -123,6 +129,10 @@ def interval_of(
     return Interval(float(low), float(high), level, n_groups, len(draws), n_undefined, used, note, largest_share)
 
 
+def _widened_tail(tail: float, n_groups: int) -> float:
+    return float(ndtr(np.sqrt(n_groups / (n_groups - 1)) * stdtrit(n_groups - 1, tail)))
+
+
 def trust(interval: Interval) -> list[str]:
     """Why an interval should not be trusted, a sentence each; empty where nothing speaks against it."""
     reasons = []
@@ -130,6 +140,13 @@ def trust(interval: Interval) -> list[str]:
         reasons.append(f"No interval: {interval.n_groups} group(s), and at least 2 are needed.")
     elif interval.n_groups < FEWEST_GROUPS:
         reasons.append(f"Only {interval.n_groups} groups: with fewer than {FEWEST_GROUPS} the interval is too narrow.")
+    elif interval.n_groups < FEW_GROUPS:
+        reasons.append(f"Only {interval.n_groups} groups: below {FEW_GROUPS} a 95 % interval may cover 90 %.")
+    if interval.n_draws and interval.low == interval.high != 0:  # a difference of 0 is of one verifier with itself
+        reasons.append(
+            f"No resample differs: what none of {interval.n_groups} groups shows may still happen in up to "
+            f"{3 / interval.n_groups:.1%} of groups."
+        )
     if interval.n_undefined > _MOST_UNDEFINED * interval.n_draws:
         share = interval.n_undefined / interval.n_draws
         reasons.append(
@@ -175,6 +192,7 @@ def clustered_interval(
     level: float = 0.95,
     seed: int = 0,
     method: Method = "percentile",
+    widened: bool = True,
 ) -> Interval:
     """Bootstrap interval of a metric, resampling groups.
 
@@ -185,6 +203,7 @@ def clustered_interval(
         groups: shape (n,); rows of one group are drawn together.
         seed: the same seed gives the same interval.
         method: "percentile" or "bca".
+        widened: as `interval_of`.
     """
     drawn = resample(groups, n_draws, seed)
     if drawn.n_groups < 2:
@@ -195,4 +214,4 @@ def clustered_interval(
 
     jackknife = values(leaving_one_out(drawn)) if method == "bca" else None
     estimate = float(values(as_observed(drawn))[0])
-    return interval_of(values(drawn), estimate, level, method, jackknife, drawn.n_groups, drawn.largest_share)
+    return interval_of(values(drawn), estimate, level, method, jackknife, drawn.n_groups, drawn.largest_share, widened)

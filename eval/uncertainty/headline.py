@@ -5,17 +5,25 @@ Every value equals the metric on the rows the draw took.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ...core import RowError
-from ..metrics import COVERAGE, METRICS, DrawnRows, Floats, MetricRows, Resamples, metric_rows
-from .bootstrap import N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
+from ..metrics import COVERAGE, METRICS, DrawnRows, Floats, Metric, MetricRows, Resamples, metric_rows
+from .bootstrap import MOST_LEFT_OUT, N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
+from .calibration_intervals import error_interval
+
+
+def headline_metrics() -> list[Metric]:
+    """Those of the headline, in the order of `METRICS`."""
+    return [metric for metric in METRICS.values() if metric.is_headline]
 
 
 def headline_names() -> list[str]:
-    """The names of the headline metrics, in the order of `METRICS`."""
-    return [metric.name for metric in METRICS.values() if metric.is_headline]
+    """Their names."""
+    return [metric.name for metric in headline_metrics()]
 
 
 def headline_values(rows: MetricRows, resamples: Resamples) -> dict[str, Floats]:
@@ -33,7 +41,7 @@ def headline_intervals(
     n_draws: int = N_DRAWS,
     level: float = 0.95,
     seed: int = 0,
-    method: Method = "percentile",
+    method: Method = "bca",
     log_odds: ArrayLike | None = None,
     confidence: ArrayLike | None = None,
     coverage: float = COVERAGE,
@@ -42,7 +50,8 @@ def headline_intervals(
 
     Args:
         groups: shape (n,); rows with equal values are drawn together.
-        method: "percentile" or "bca" (its jackknife leaves out one group at a time).
+        method: "bca" or "percentile", which is taken above `MOST_LEFT_OUT` groups. The calibration error has its own
+            (see `calibration_intervals`).
 
     Others as `metric_rows`.
     """
@@ -53,11 +62,22 @@ def headline_intervals(
     if drawn.n_groups < 2:
         none = interval_of([], np.nan, level, method, None, drawn.n_groups, drawn.largest_share)
         return dict.fromkeys(headline_names(), none)
-    values, observed = headline_values(rows, drawn), headline_values(rows, as_observed(drawn))
-    without = headline_values(rows, leaving_one_out(drawn)) if method == "bca" else {}
-    return {
-        name: interval_of(
-            values[name], observed[name][0], level, method, without.get(name), drawn.n_groups, drawn.largest_share
-        )
-        for name in headline_names()
-    }
+    return intervals_of(headline_metrics(), rows, drawn, level, method)
+
+
+def intervals_of(
+    metrics: Sequence[Metric], rows: MetricRows, drawn: Resamples, level: float = 0.95, method: Method = "bca"
+) -> dict[str, Interval]:
+    """Intervals of metrics that can be drawn, by name; each by the way that covers (docs/uncertainty.md)."""
+    method = method if drawn.n_groups <= MOST_LEFT_OUT else "percentile"
+    ways = [DrawnRows(rows, of) for of in (drawn, as_observed(drawn))]
+    ways += [DrawnRows(rows, leaving_one_out(drawn))] if method == "bca" else []
+    about, intervals = (drawn.n_groups, drawn.largest_share), {}
+    for metric in metrics:
+        if metric.gaps is not None:
+            intervals[metric.name] = error_interval(metric.gaps(ways[0]), about[0], level, about[1])
+        elif metric.draws is not None:
+            values, (observed,), *without = (metric.draws(way) for way in ways)
+            left_out = without[0] if without else None
+            intervals[metric.name] = interval_of(values, observed, level, method, left_out, *about)
+    return intervals

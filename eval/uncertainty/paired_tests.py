@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,10 +20,11 @@ from scipy import stats
 from scipy.stats import rankdata
 
 from ...core import RowError
-from ..metrics import CELLS_AT_ONCE, Floats, MetricRows, Resamples, summed_columns, values_of_sums
+from ..metrics import CELLS_AT_ONCE, DrawnRows, Floats, MetricRows, Resamples, summed_columns, values_of_sums
 from ..scoring import Prediction, groups_of, labels_of
-from .bootstrap import N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
-from .headline import headline_names, headline_values
+from .bootstrap import MOST_LEFT_OUT, N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
+from .calibration_intervals import error_difference, error_p_value
+from .headline import headline_metrics, headline_names, headline_values
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def difference_intervals(
     n_draws: int = N_DRAWS,
     level: float = 0.95,
     seed: int = 0,
-    method: Method = "percentile",
+    method: Method = "bca",
 ) -> dict[str, Interval]:
     """Intervals of first minus second in each headline metric; both are looked at on the same resamples.
 
@@ -128,17 +129,35 @@ def difference_intervals(
     if drawn.n_groups < 2:
         none = interval_of([], np.nan, level, method, None, drawn.n_groups, drawn.largest_share)
         return dict.fromkeys(headline_names(), none)
+    method = method if drawn.n_groups <= MOST_LEFT_OUT else "percentile"
     weightings = [drawn, as_observed(drawn)] + ([leaving_one_out(drawn)] if method == "bca" else [])
     pairs = [(headline_values(first, each), headline_values(second, each)) for each in weightings]
     intervals = {}
-    for name in headline_names():
+    for name in (metric.name for metric in headline_metrics() if metric.gaps is None):
         with np.errstate(invalid="ignore"):  # inf - inf, of a loss infinite in both, is undefined
             values, observed, *without = [one[name] - other[name] for one, other in pairs]
         jackknife = without[0] if without else None
         intervals[name] = interval_of(
             values, observed[0], level, method, jackknife, drawn.n_groups, drawn.largest_share
         )
+    ways = DrawnRows(first, drawn), DrawnRows(second, drawn)
+    for metric in (each for each in headline_metrics() if each.gaps is not None):
+        one, other = (cast(Any, metric.gaps)(way) for way in ways)
+        intervals[metric.name] = error_difference(one, other, drawn.n_groups, level, drawn.largest_share)
     return intervals
+
+
+def error_p_values(
+    first: MetricRows, second: MetricRows, groups: ArrayLike, n_draws: int = N_DRAWS, seed: int = 0
+) -> dict[str, float]:
+    """Of no difference in each calibration error of the headline: the p-values that belong to `difference_intervals`.
+
+    The permutation test does not serve here: of two calibrated verifiers the one that is surer shows a smaller error.
+    """
+    drawn = resample(groups, n_draws, seed)
+    ways = DrawnRows(first, drawn), DrawnRows(second, drawn)
+    gaps = {metric.name: metric.gaps for metric in headline_metrics() if metric.gaps is not None}
+    return {name: error_p_value(*(of(way) for way in ways), drawn.n_groups) for name, of in gaps.items()}
 
 
 def adjusted_p(p_values: ArrayLike) -> Floats:

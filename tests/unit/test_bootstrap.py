@@ -189,7 +189,7 @@ def test_nan_and_wrong_lengths_are_refused() -> None:
 
 def test_percentiles_are_numpys_and_undefined_draws_are_left_out() -> None:
     draws = np.append(np.random.default_rng(0).normal(size=500), [np.nan] * 7)
-    interval = interval_of(draws, 0.0, level=0.9, n_groups=30)
+    interval = interval_of(draws, 0.0, level=0.9, n_groups=30, widened=False)
     assert (interval.low, interval.high) == tuple(np.quantile(draws[:500], [0.05, 0.95]))
     assert (interval.n_draws, interval.n_undefined, interval.method) == (507, 7, "percentile")
 
@@ -200,11 +200,11 @@ def test_bca_is_scipys() -> None:
     ours = resample(np.arange(40), n_draws=20_000)
     means = ours.sums(values) / 40
     without = leaving_one_out(ours).sums(values) / 39
-    found = interval_of(means, values.mean(), 0.95, "bca", without, n_groups=40)
+    found = interval_of(means, values.mean(), 0.95, "bca", without, n_groups=40, widened=False)
     theirs = stats.bootstrap((values,), np.mean, n_resamples=20_000, method="BCa", rng=0).confidence_interval
     assert found.method == "bca"
     assert found.note is None
-    plain = interval_of(means, values.mean(), 0.95, n_groups=40)
+    plain = interval_of(means, values.mean(), 0.95, n_groups=40, widened=False)
     # Both are random; the bounds' own noise is about 0.004 here, the correction several times that.
     assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.015)
     assert found.high - plain.high > 0.02
@@ -278,16 +278,19 @@ def test_a_certain_and_wrong_probability_costs_infinitely_unless_its_log_odds_ar
 
 
 def test_intervals_say_when_they_cannot_be_trusted() -> None:
-    good = Interval(0.1, 0.2, 0.95, 40, 1_000, 3, largest_share=0.1)
+    good = Interval(0.1, 0.2, 0.95, 50, 1_000, 3, largest_share=0.1)
     assert trust(good) == []
     few = Interval(0.1, 0.2, 0.95, 19, 1_000, 0, largest_share=0.1)
     assert len(trust(few)) == 1
     assert "19 groups" in trust(few)[0]
-    assert trust(Interval(0.1, 0.2, 0.95, 20, 1_000, 0)) == []
-    rare = Interval(0.1, 0.2, 0.95, 40, 1_000, 200, largest_share=0.1)
+    for n_groups in (20, 49):
+        assert "below 50" in trust(Interval(0.1, 0.2, 0.95, n_groups, 1_000, 0))[0]
+    (never,) = trust(Interval(1.0, 1.0, 0.95, 60, 1_000, 0))
+    assert "5.0% of groups" in never
+    rare = Interval(0.1, 0.2, 0.95, 50, 1_000, 200, largest_share=0.1)
     assert len(trust(rare)) == 1
     assert "20%" in trust(rare)[0]
-    big = Interval(0.1, 0.2, 0.95, 40, 1_000, 0, largest_share=0.6)
+    big = Interval(0.1, 0.2, 0.95, 50, 1_000, 0, largest_share=0.6)
     assert len(trust(big)) == 1
     assert "60%" in trust(big)[0]
 
