@@ -68,9 +68,10 @@ def _run(args: argparse.Namespace) -> None:
     questions = read_questions(args.annotation)
     models = {name: read_predictions_of(path) for name, path in zip(names, args.predictions, strict=True)}
     judged: dict[str, Any] = {}
+    judges: dict[str, Any] = {}
     if args.verifier and args.language_model:
         for name, rows in models.items():
-            models[name], judged[name] = _judged(args, name, questions, rows)
+            models[name], judged[name], judges[name] = _judged(args, name, questions, rows)
     elif args.verifier or args.language_model:
         raise ConfigError("open answers: two judges are needed, got one; pass --language-model and --verifier")
     options = {"convention": args.convention, "unit": args.unit, "n_draws": args.draws}
@@ -82,23 +83,27 @@ def _run(args: argparse.Namespace) -> None:
             print(f"  {score:<16} {shown(value)}")
         if name in judged:
             print(f"  needed the video {sum(each.first == 'need visual clue' for each in judged[name].values())}")
+            print(f"  verifier: {judges[name]}")
     differences = {}
     for one, other in itertools.combinations(names, 2):
         differences[f"{one} - {other}"] = cgbench_differences(questions, models[one], models[other], **options)
         print(f"\n{one} - {other}")
         for score, value in differences[f"{one} - {other}"].items():
             print(f"  {score:<16} {shown(value)}")
-    print(f"\nwrote {write_result(args.out, {'models': results, 'differences': differences, 'open_answers': judged})}")
+    costs = {name: judge.counts for name, judge in judges.items()}
+    result = {"models": results, "differences": differences, "open_answers": judged, "judging": costs}
+    print(f"\nwrote {write_result(args.out, result)}")
 
 
-def _judged(args: argparse.Namespace, name: str, questions: Any, rows: Any) -> tuple[Any, dict[str, Any]]:
-    """The rows with a verdict on each open answer, and the two steps by question."""
-    from proofreel.eval.scores import by_verifier, judge_open_answers, open_language_model, open_verifier
+def _judged(args: argparse.Namespace, name: str, questions: Any, rows: Any) -> tuple[Any, dict[str, Any], Any]:
+    """The rows with a verdict on each open answer, the two steps by question, and the judge that counts."""
+    from proofreel.eval.scores import CountedJudge, by_verifier, judge_open_answers, open_language_model, open_verifier
 
     by_qid = {question.qid: question for question in questions}
     asked = [row for row in rows if row.open is not None and row.qid in by_qid]
     model = open_language_model(args.language_model)
-    judge = by_verifier(open_verifier(args), args.out / f"predictions-{name}.parquet", args.operating_point)
+    out = args.out / f"predictions-{name}.parquet"
+    judge = CountedJudge(by_verifier(open_verifier(args), out, args.operating_point))
     judged = judge_open_answers(
         [by_qid[row.qid] for row in asked],
         [row.open for row in asked],
@@ -118,7 +123,7 @@ def _judged(args: argparse.Namespace, name: str, questions: Any, rows: Any) -> t
         else row
         for row in rows
     ]
-    return lines, of
+    return lines, of, judge
 
 
 if __name__ == "__main__":

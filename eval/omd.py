@@ -22,12 +22,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from proofreel.core import ProofreelError
     from proofreel.eval.conflicts import omd_markdown, omd_result
-    from proofreel.eval.scores import write_result
+    from proofreel.eval.scores import plain, write_result
 
     try:
-        result = omd_result(_answers(args), args.unit, args.draws)
+        answers, judges = _answers(args)
+        result = omd_result(answers, args.unit, args.draws)
         print(omd_markdown(result))
-        print(f"\nwrote {write_result(args.out, result)}")
+        for name, judge in judges.items():
+            print(f"\n{name}: {judge}")
+        costs = {name: judge.counts for name, judge in judges.items()}
+        print(f"\nwrote {write_result(args.out, plain(result) | {'judging': costs})}")
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -51,8 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _answers(args: argparse.Namespace) -> dict[str, Any]:
-    """Answers by name of the model."""
+def _answers(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Answers by name of the model, and the verifier as a judge that counts."""
     from proofreel.core import ConfigError
     from proofreel.eval.conflicts import read_answers
 
@@ -62,17 +66,18 @@ def _answers(args: argparse.Namespace) -> dict[str, Any]:
     if len(set(names)) != len(args.answers) + bool(args.verifier):
         raise ConfigError(f"--names: one different name for each model, got {names}; pass as many as models")
     answers: dict[str, Any] = {name: read_answers(path) for name, path in zip(names, args.answers, strict=False)}
+    judges = {}
     if args.verifier:
-        answers[names[-1]] = _ask(args, names[-1])
-    return answers
+        answers[names[-1]], judges[names[-1]] = _ask(args, names[-1])
+    return answers, judges
 
 
-def _ask(args: argparse.Namespace, name: str) -> Any:
-    """The verifier's answers, also written to a file that `--answers` reads."""
+def _ask(args: argparse.Namespace, name: str) -> tuple[Any, Any]:
+    """The verifier's answers, also written to a file that `--answers` reads; and who gave them."""
     from proofreel.core import RowError
     from proofreel.data_prep.importers import IMPORTERS, Row
     from proofreel.eval.conflicts import answers_by_judge
-    from proofreel.eval.scores import by_verifier, open_verifier, write_rows
+    from proofreel.eval.scores import CountedJudge, by_verifier, open_verifier, write_rows
 
     if not args.anchors.is_file():
         raise RowError(f"{args.anchors}: no such file, got nothing to read; check the path given with --anchors")
@@ -85,10 +90,10 @@ def _ask(args: argparse.Namespace, name: str) -> Any:
         pairs.append(item.pair)
     verifier = open_verifier(args)
     threshold = 0.5 if verifier.decision is None else verifier.decision.point(args.operating_point).threshold
-    judge = by_verifier(verifier, args.out / f"predictions-{name}.parquet", args.operating_point)
+    judge = CountedJudge(by_verifier(verifier, args.out / f"predictions-{name}.parquet", args.operating_point))
     answers = answers_by_judge(judge, pairs, threshold)
     print(f"wrote {write_rows(answers, args.out / f'answers-{name}.jsonl')}")
-    return answers
+    return answers, judge
 
 
 if __name__ == "__main__":

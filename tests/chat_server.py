@@ -96,9 +96,11 @@ def running_server() -> Iterator[Server]:
         thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         state.url = f"http://127.0.0.1:{http.server_port}/v1"
-        yield state
-        http.shutdown()
-        thread.join()
+        try:
+            yield state
+        finally:  # a test that fails must not leave a thread that pytest waits for
+            http.shutdown()
+            thread.join()
 
 
 def model_of(server: Server, waits: list[float] | None = None, **changes: Any) -> LanguageModel:

@@ -51,7 +51,17 @@ if TYPE_CHECKING:
         share,
         shown,
     )
-    from .judging import JudgePairs, Judgment, Judgments, Score, bounded, by_labels, by_questions, by_verifier
+    from .judging import (
+        CountedJudge,
+        JudgePairs,
+        Judgment,
+        Judgments,
+        Score,
+        bounded,
+        by_labels,
+        by_questions,
+        by_verifier,
+    )
     from .meta_evaluation import (
         Agreement,
         CurvePoint,
@@ -89,6 +99,7 @@ __all__ = [
     "CluePrediction",
     "ClueQuestion",
     "Correlations",
+    "CountedJudge",
     "CurvePoint",
     "Decomposition",
     "GroundedAnswer",

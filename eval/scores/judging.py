@@ -110,6 +110,39 @@ def by_questions(answer: Callable[[Sequence[Pair]], Sequence[Judgment]]) -> Judg
     return judge
 
 
+@dataclass
+class CountedJudge:
+    """A judge that adds up what it cost.
+
+    Attributes:
+        judge: who answers.
+        n_claims: pairs that it was given.
+        n_questions: different ones among those of a call.
+        n_passes: evidences that were encoded for them.
+    """
+
+    judge: JudgePairs
+    n_claims: int = 0
+    n_questions: int = 0
+    n_passes: int = 0
+
+    def __call__(self, pairs: Sequence[Pair]) -> Judgments:
+        """As `judge`."""
+        judgments = self.judge(pairs)
+        self.n_claims += len(pairs)
+        self.n_questions += judgments.n_questions
+        self.n_passes += judgments.n_passes
+        return judgments
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """For a result."""
+        return {name: getattr(self, name) for name in ("n_claims", "n_questions", "n_passes")}
+
+    def __str__(self) -> str:
+        return f"{self.n_claims} claims, {self.n_questions} questions, {self.n_passes} encoder passes"
+
+
 def by_labels(labels: Mapping[str, bool | None]) -> JudgePairs:
     """Judge by labels of people, by pair id; one that is None or absent is a failure."""
 
