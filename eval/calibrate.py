@@ -116,6 +116,18 @@ def _risk(text: str) -> tuple[str, float, float]:
     return words[0], float(words[1]), float(words[2])
 
 
+def unpromised(decision: Any) -> list[tuple[str, str]]:
+    """Targets reached on the calibration rows alone: the name of each, and the nearest risk that can be promised."""
+    targets = [
+        (point.name, "false_discovery_rate" if point.objective == "precision_at" else "miss_rate", point.target)
+        for point in decision.points
+        if point.objective in ("precision_at", "recall_at") and point.target < 1
+    ]
+    if (band := decision.abstain) is not None and band.objective == "selective_accuracy" and band.target < 1:
+        targets.append((f"the abstain band's {band.objective}", "error_rate", band.target))
+    return [(f"{name}", f"{risk}:{1 - target:.4g}:0.1") for name, risk, target in targets]
+
+
 def _say(decision: Any, n_rows: int) -> None:
     c, point = decision.calibration, decision.point()
     print(f"calibration  {c.describe()}")
@@ -140,7 +152,11 @@ def _say(decision: Any, n_rows: int) -> None:
     for each in decision.points:
         if (promise := each.guarantee) is not None:
             chance = "on average" if promise.delta is None else f"with chance {1 - promise.delta:g}"
-            print(f"guaranteed   {each.name}: p >= {each.threshold:.4f} keeps it to {promise.at_most:g} {chance}")
+            print(f"guaranteed   {each.name}: p >= {each.threshold:.4f} keeps it to {promise.at_most:g} {chance},")
+            print("             as a mean over groups: a video of 100 claims counts as one of 5")
+    for name, promised in unpromised(decision):
+        print(f"no promise   {name}: reached on these rows, about as often missed as kept on others")
+        print(f"             with a promise: --control-risk {promised}")
     if (band := decision.abstain) is not None:
         print(
             f"abstain      between {band.refute_at_or_below:.4f} and {band.support_at_or_above:.4f}: "

@@ -4,13 +4,14 @@ from .estimator import CalibrationEstimator
 from .fit import PerGroup, fit_calibration, fit_decision
 from .fitted_rows import FITTED_ROWS_FILE, overlaps, read_fitted_rows, write_fitted_rows
 from .per_group import MIN_ROWS
-from .selection import cross_fitted_logits, grouped_folds
+from .selection import choose_method, cross_fitted_logits, grouped_folds
 
 __all__ = [
     "FITTED_ROWS_FILE",
     "MIN_ROWS",
     "CalibrationEstimator",
     "PerGroup",
+    "choose_method",
     "cross_fitted_logits",
     "fit_calibration",
     "fit_decision",

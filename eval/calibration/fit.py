@@ -30,7 +30,7 @@ from ...models.decision import (
     calibrator_named,
     sigmoid,
 )
-from ..decisions import MARGIN_GRID, Criterion, control_risk, estimate_prior, fit_band, fit_points
+from ..decisions import Criterion, control_risk, estimate_prior, fit_band, fit_points, margin_grid
 from ..metrics import Floats, checked
 from ..scoring import Prediction, groups_of, labels_of, margins_of
 from .per_group import MIN_ROWS, fit_corrections
@@ -159,7 +159,7 @@ def _controlled(
             f"threshold {risk}: a guarantee needs a map that keeps every margin apart, got {calibration.method}"
             f"{' with corrections per group' if calibration.by_group else ''}; use temperature, platt or beta without"
         )
-    grid, p = calibration.predict(MARGIN_GRID), calibration.predict(margins)
+    grid, p = calibration.predict(margin_grid(margins)), calibration.predict(margins)
     return control_risk(p, labels, groups, risk, at_most, delta, thresholds=grid, prior=calibration.prior)
 
 

@@ -1,10 +1,10 @@
 """Which calibration method: by log-loss on groups held out, the simplest of those that are not clearly worse.
 
 The rule: cross-fit every candidate over folds that share no group; take the least mean log-loss; then take the simplest
-method (in the order of `CALIBRATORS`) whose loss is within one standard error of it, the standard error being that of
-the mean difference to the best, clustered by group. A calibrator is a candidate from its `fewest_rows` on. A
-temperature at its bound is none: on perfectly separated rows it would promise certainty, and held-out rows as easy as
-these cannot contradict it.
+method (in the order of `CALIBRATORS`) whose loss is within 0.002 nats of it. One standard error, which is wide where
+rows are few, would leave margins twice too sure as they are at 100 rows (benchmarks/calibration_choice.py). A
+calibrator is a candidate from its `fewest_rows` on. A temperature at its bound is none: on perfectly separated rows it
+would promise certainty, and held-out rows as easy as these cannot contradict it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from ...core import CalibrationError
 from ...models.decision import CALIBRATORS, GroupKey, calibrator_named
 from ..metrics import Floats
 from .per_group import fit_corrections
+
+TOLERANCE = 0.002  # nats that a simpler method may lose on held-out groups
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Choice:
         """JSON values; a method that was not tried has no loss."""
         tried = [c for c in self.candidates if not math.isnan(c.nll)]
         return {
-            "rule": "simplest within one clustered standard error of the least cross-fitted log-loss",
+            "rule": f"simplest within {TOLERANCE} nats of the least cross-fitted log-loss",
             "chosen": self.method,
             "candidates": [{"method": c.method, "nll": c.nll, "se_of_difference": c.se} for c in tried],
             "not_tried": {c.method: c.note for c in self.candidates if c.note},
@@ -82,7 +84,7 @@ def choose_method(
         return MethodScore(m, means[m], clustered_se(losses_by[m] - losses_by[best], groups, weights))
 
     candidates = tuple(candidate(m) for m in CALIBRATORS)
-    chosen = next(c.method for c in candidates if c.nll - c.se <= means[best])
+    chosen = next(c.method for c in candidates if c.nll <= means[best] + TOLERANCE)
     return Choice(chosen, candidates)
 
 

@@ -3,7 +3,7 @@
 from ...models.decision import Criterion, criterion_of, criterion_value
 from .abstention import fit_band, parse_band, selective_counts
 from .prevalence import Proportion, corrected_rows, estimate_prior, soft_proportion
-from .risk_control import MARGIN_GRID, conformal_threshold, control_risk, group_risk
+from .risk_control import MARGIN_GRID, conformal_threshold, control_risk, group_risk, margin_grid
 from .thresholds import fit_points, fit_threshold, outcomes
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "fit_points",
     "fit_threshold",
     "group_risk",
+    "margin_grid",
     "outcomes",
     "parse_band",
     "selective_counts",

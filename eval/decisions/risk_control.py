@@ -13,7 +13,11 @@ such rows, then one of them; how likely is its verdict wrong?
 
 Both promise for p from a map that did not see these labels. Where the calibration was fitted on the same rows and is
 strictly increasing, the promise is kept by `control_risk(calibration.predict(margins), labels, groups,
-thresholds=calibration.predict(MARGIN_GRID))`: that is the same as testing fixed cuts on margins, which saw no label.
+thresholds=calibration.predict(margin_grid(margins)))`: that is the same as testing cuts on margins, which saw no label.
+
+The grid follows the margins' place and spread, in powers of two. For the two risks that only fall or only grow with the
+threshold any grid keeps the promise: certifying a cut beyond the last good one takes certifying that one too. For the
+other two the grid should be fixed beforehand; rounding to powers of two leaves it to chance as good as never.
 
 Shape suffixes: _T thresholds, _G groups.
 """
@@ -28,13 +32,12 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from ...core import CalibrationError
-from ...models.decision import PER_CLASS, RISKS, Guarantee, OperatingPoint, Risk, sigmoid, stated
+from ...models.decision import PER_CLASS, RISKS, Guarantee, OperatingPoint, Risk, log_odds, sigmoid, stated
 from ..metrics import Floats, checked, confusion, cumulative_counts
 from ..uncertainty import interval_of, resample
 from .thresholds import all_cuts, stored_interval, with_rate_intervals
 
 MARGIN_GRID: Floats = np.arange(-80, 81) / 10
-GRID: Floats = sigmoid(MARGIN_GRID)
 _STARTS = 10  # of the sequences for a risk that need not fall along the order; each is tested at delta / 10
 _ROUNDING = 1e-9  # a sum of shares that should be whole
 
@@ -54,7 +57,7 @@ def control_risk(
     at_most: float = 0.1,
     delta: float = 0.1,
     name: str | None = None,
-    thresholds: ArrayLike = GRID,
+    thresholds: ArrayLike | None = None,
     n_starts: int | None = None,
     n_draws: int = 1_000,
     seed: int = 0,
@@ -73,7 +76,8 @@ def control_risk(
         p: probabilities, shape (n,); see the module's note on where they may come from.
         labels: 1 or 0, shape (n,).
         groups: shape (n,), what is exchangeable.
-        thresholds: the grid, shape (k,), chosen without looking at these rows.
+        thresholds: the grid, shape (k,), chosen without looking at these labels; `margin_grid` of the log-odds of p
+            where None.
         n_starts: sequences tested, each at delta / n_starts; by default 1 for the first two risks, which only fall or
             only grow with the threshold, and 10 for the others. As many as thresholds is Bonferroni's correction.
         prior: the share of supported claims that counts are stated for. Only the first two risks, shares of one
@@ -91,6 +95,9 @@ def control_risk(
         )
     if not 0 < delta < 1:
         raise CalibrationError(f"threshold {name}: delta must lie between 0 and 1, got {delta}; try 0.1")
+    if thresholds is None:
+        with np.errstate(divide="ignore"):
+            thresholds = sigmoid(margin_grid(log_odds(rows.p)))
     grid_T = np.unique(np.asarray(thresholds, dtype=np.float64))
     starts = n_starts or (1 if risk in PER_CLASS else min(_STARTS, len(grid_T)))
     losses_TG = _losses(rows, grid_T, risk)
@@ -100,6 +107,8 @@ def control_risk(
     p_values_T = hoeffding_bentkus(means_T, n_T, at_most)
     order = np.arange(len(grid_T)) if risk == "miss_rate" else np.arange(len(grid_T))[::-1]
     certified = order[fixed_sequences(p_values_T[order], delta, starts)]
+    if risk in PER_CLASS:  # calling nothing, or everything, supported keeps the bound and decides nothing
+        certified = certified[(grid_T[certified] <= rows.p.max()) & (grid_T[certified] > rows.p.min())]
     if not len(certified):
         best = int(np.argmin(p_values_T))
         raise CalibrationError(
@@ -109,6 +118,22 @@ def control_risk(
     chosen = certified[np.argmin(means_T[certified])] if risk == "error_rate" else certified[-1]
     guarantee = Guarantee(risk, at_most, delta, "learn_then_test", int(n_T[chosen]))
     return _point(name, rows, float(grid_T[chosen]), guarantee, n_draws, seed, prior)
+
+
+def margin_grid(margins: ArrayLike) -> Floats:
+    """Cuts for `control_risk`: `MARGIN_GRID` moved and stretched to where margins lie, without looking at labels.
+
+    It reaches beyond 95 % of them. Margins of which that many are within 4 to 8 of 0 get `MARGIN_GRID` itself.
+    """
+    margins = np.asarray(margins, dtype=np.float64)
+    finite = margins[np.isfinite(margins)]
+    if not len(finite):
+        return MARGIN_GRID
+    middle = float(np.median(finite))
+    reach = float(np.quantile(np.abs(finite - middle), 0.95)) or max(abs(middle), 1.0)
+    scale = 2.0 ** math.ceil(math.log2(reach / MARGIN_GRID[-1]))
+    step = MARGIN_GRID[-1] * scale
+    return MARGIN_GRID * scale + (0.0 if abs(middle) <= step / 2 else step * round(middle / step))
 
 
 def conformal_threshold(

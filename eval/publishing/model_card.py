@@ -365,7 +365,7 @@ def _point_cells(point: OperatingPoint, default: str) -> list[str]:
     value = f"{point.objective} {point.metric:.3f}"
     if promise is not None:
         chance = "on average" if promise.delta is None else f"with chance {1 - promise.delta:g}"
-        value = f"{promise.risk} at most {promise.at_most:g} {chance}"
+        value = f"{promise.risk} (mean over groups) at most {promise.at_most:g} {chance}"
     name = f"**{point.name}**" if point.name == default else point.name
     counts = [f"{count:,.0f}" for count in (point.tp, point.fp, point.tn, point.fn)]
     return [name, f"{point.threshold:.4f}", value, _between(point.interval), *counts]

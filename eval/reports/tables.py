@@ -299,7 +299,7 @@ def _points(points: Sequence[Mapping[str, Any]], watermark: str) -> Table:
 def _chosen_for(stored: Mapping[str, Any]) -> str:
     if promise := stored.get("guarantee"):
         chance = "on average" if promise.get("delta") is None else f"with chance {1 - promise['delta']:g}"
-        return f"{promise['risk'].replace('_', ' ')} at most {promise['at_most']:g}, {chance}"
+        return f"{promise['risk'].replace('_', ' ')} at most {promise['at_most']:g}, {chance}, as a mean over groups"
     name = stored["objective"].replace("_", " ")
     if stored.get("target") is not None:
         return f"{name} {stored['target']:g}"

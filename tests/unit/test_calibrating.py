@@ -16,7 +16,7 @@ from sklearn.calibration import _SigmoidCalibration, _TemperatureScaling
 
 from proofreel.core.errors import CalibrationError
 from proofreel.eval import metrics
-from proofreel.eval.calibrate import main
+from proofreel.eval.calibrate import main, unpromised
 from proofreel.eval.calibration import fit as calibrating
 from proofreel.eval.calibration.fit import PerGroup
 from proofreel.eval.scoring.predictions import Prediction, write_predictions
@@ -177,6 +177,36 @@ def test_a_prior_is_estimated_from_rows_whose_labels_are_not_looked_at() -> None
     calibration = calibrating.fit_decision(rows, "platt", prior=blind).calibration
     assert calibration.fitted_on["prior_estimate"]["converged"]
     assert calibration.prior == pytest.approx(np.mean([p.label == "supported" for p in other]), abs=0.05)
+
+
+@pytest.mark.parametrize("n", [60, 100, 400])
+def test_auto_corrects_small_sets_and_never_loses_much_to_the_best_single_method(n: int) -> None:
+    """Margins twice too sure: what is left, in nats beyond the truth."""
+    test = 1.5 * np.random.default_rng(0).normal(size=20_000)
+    q = sigmoid(test)
+    lost: dict[str, list[float]] = {}
+    for seed in range(25):
+        rng = np.random.default_rng(seed + 1)
+        x = 1.5 * rng.normal(size=n)
+        y = (rng.random(n) < sigmoid(x)).astype(float)
+        for method in ("auto", "platt", "temperature"):
+            logits = calibrating.fit_calibration(2 * x, y, method, np.arange(n) // 3).logits(2 * test)
+            loss = np.mean(q * np.logaddexp(0, -logits) + (1 - q) * np.logaddexp(0, logits))
+            least = np.mean(q * np.logaddexp(0, -test) + (1 - q) * np.logaddexp(0, test))
+            lost.setdefault(method, []).append(float(loss - least))
+    best = min(np.mean(lost["platt"]), np.mean(lost["temperature"]))
+    assert np.mean(lost["auto"]) < best + 1.2 / n
+
+
+def test_what_reaches_a_target_on_these_rows_alone_is_said_beside_what_can_be_promised() -> None:
+    decision = calibrating.fit_decision(
+        _predictions(), "platt", ["precision_at:0.7", "recall_at:0.9"], abstain=("selective_accuracy", 0.8)
+    )
+    assert [promised for _, promised in unpromised(decision)] == [
+        "false_discovery_rate:0.3:0.1",
+        "miss_rate:0.1:0.1",
+        "error_rate:0.2:0.1",
+    ]
 
 
 # The program ---------------------------------------------------------------------------------------------------------

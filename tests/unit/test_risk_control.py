@@ -14,7 +14,6 @@ from scipy.stats import binomtest
 from proofreel.core.errors import CalibrationError
 from proofreel.eval import metrics
 from proofreel.eval.decisions.risk_control import (
-    GRID,
     MARGIN_GRID,
     RISKS,
     conformal_threshold,
@@ -23,6 +22,7 @@ from proofreel.eval.decisions.risk_control import (
     group_risk,
     groups_needed,
     hoeffding_bentkus,
+    margin_grid,
 )
 from proofreel.models.decision.calibration import Calibration
 from proofreel.models.decision.calibrator import sigmoid
@@ -232,13 +232,43 @@ def test_a_grid_mapped_through_a_fitted_calibration_decides_as_fixed_cuts_on_mar
     p, labels, groups = _drawn(6, 150)
     margins = np.log(p) - np.log1p(-p)
     plain = control_risk(sigmoid(margins), labels, groups)
-    mapped = control_risk(calibration.predict(margins), labels, groups, thresholds=calibration.predict(MARGIN_GRID))
+    grid = margin_grid(margins)
+    mapped = control_risk(calibration.predict(margins), labels, groups, thresholds=calibration.predict(grid))
     assert (mapped.tp, mapped.fp, mapped.metric) == (plain.tp, plain.fp, plain.metric)
     assert_allclose(mapped.threshold, calibration.predict(np.log(plain.threshold) - np.log1p(-plain.threshold)))
 
 
-def test_the_default_grid_is_fixed_and_reaches_far_into_both_ends() -> None:
-    assert_allclose(np.log(GRID) - np.log1p(-GRID), np.arange(-8, 8.05, 0.1), atol=1e-9)
+def test_the_grid_lies_where_margins_lie_and_is_the_plain_one_for_usual_margins() -> None:
+    margins = np.random.default_rng(0).normal(0, 3, 1_000)
+    assert np.array_equal(margin_grid(margins), MARGIN_GRID)
+    for scale in (0.001, 0.05, 6.0, 1e6):
+        for place in (0.0, 40.0):
+            moved = scale * (margins + place)
+            grid = margin_grid(moved)
+            inside = (grid > moved.min()) & (grid < moved.max())
+            assert inside.sum() > 60
+            assert np.mean((moved > grid[0]) & (moved < grid[-1])) > 0.94
+    assert np.array_equal(margin_grid([]), MARGIN_GRID)
+    assert np.isfinite(margin_grid([np.inf, 2.0, 2.0])).all()
+
+
+@pytest.mark.parametrize("scale", [0.05, 6.0, 1000.0])
+@pytest.mark.parametrize("risk", ["false_support_rate", "false_discovery_rate"])
+def test_a_guarantee_does_not_depend_on_the_scale_of_margins(scale: float, risk) -> None:
+    rng = np.random.default_rng(3)
+    labels, groups = rng.integers(0, 2, 2_000), np.arange(2_000) // 8
+    margins = rng.normal(4 * labels - 2, 1.5)
+    usual, other = (
+        control_risk(_flat(m), labels, groups, risk, 0.2, thresholds=_flat(margin_grid(m)))
+        for m in (margins, scale * margins)
+    )
+    assert abs(usual.sensitivity - other.sensitivity) < 0.06
+    assert other.guarantee is not None
+
+
+def _flat(margins: np.ndarray) -> np.ndarray:
+    """Probabilities that keep margins of any scale apart."""
+    return 0.5 + np.arctan(margins) / np.pi
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------
