@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+SHOWN = 10  # reasons of failures that are printed
 FORMS = ("collection", "reference")
 METRICS = ("infof1", "citef1", "alce", "argue", "ragas", "rouge", "bertscore")
 
@@ -140,6 +141,24 @@ def _score(args: argparse.Namespace) -> None:
     page = write_page(args.out / "page.html", mirage_page(result, responses, options), args.media)
     print(f"wrote {page}", file=sys.stderr)
     print(result_table(result))
+    _print_failures(result)
+
+
+def _print_failures(result: Any) -> None:
+    """Why judgments failed: each reason once."""
+    reasons = {
+        answer.error: None
+        for by_topic in result.responses.values()
+        for scores in by_topic.values()
+        for items in scores.items.values()
+        for judged in items
+        for answer in judged.judgments.values()
+        if answer.supported is None
+    }
+    for reason in list(reasons)[:SHOWN]:
+        print(f"failed: {reason}", file=sys.stderr)
+    if len(reasons) > SHOWN:
+        print(f"failed: {len(reasons) - SHOWN} more reasons, in result.json", file=sys.stderr)
 
 
 def _completed(responses: Any, topics: Any, shares: Sequence[str], options: Any, model: Any) -> tuple[Any, Any]:

@@ -88,6 +88,8 @@ def _ask(args: argparse.Namespace, name: str) -> tuple[Any, Any]:
         if not isinstance(item, Row):
             raise RowError(str(item))
         pairs.append(item.pair)
+    if not pairs:
+        raise RowError(f"{args.anchors}: no anchors, got an empty file; write one JSON object per line")
     verifier = open_verifier(args)
     threshold = 0.5 if verifier.decision is None else verifier.decision.point(args.operating_point).threshold
     judge = CountedJudge(by_verifier(verifier, args.out / f"predictions-{name}.parquet", args.operating_point))

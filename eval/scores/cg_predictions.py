@@ -104,6 +104,8 @@ def read_questions(path: str | Path) -> list[ClueQuestion]:
         if isinstance(record, Rejected):
             raise RowError(str(record))
         questions.append(_question(record.value, f"{record.file}:{record.line}"))
+    if not questions:
+        raise RowError(f"{path}: no questions, got an empty file; give the benchmark's annotation")
     return questions
 
 

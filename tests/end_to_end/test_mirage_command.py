@@ -134,3 +134,10 @@ def test_what_a_metric_lacks_is_named(inputs, tmp_path, capsys):
     assert "--bert-model" in capsys.readouterr().err
     assert main([*words, "--metrics", "rouge"]) == 0
     assert "rougeL" in capsys.readouterr().out
+
+
+def test_a_wrong_media_folder_is_said_with_the_path_that_was_tried(inputs, tmp_path, capsys):
+    words = command(inputs, tmp_path / "out")[4:]
+    words[words.index("--media") + 1] = str(tmp_path)
+    assert main([*words, "--metrics", "citef1", "--forms", "collection", "--precision-only"]) == 0
+    assert capsys.readouterr().err.count(f"failed: {tmp_path / 'sample.mp4'}: no such file; check the path") == 1

@@ -60,3 +60,12 @@ def test_omd_says_what_is_missing(tmp_path, capsys):
     assert "--answers" in capsys.readouterr().err
     assert cli.main(["omd", "--answers", str(tmp_path / "absent.jsonl"), "--out", str(tmp_path)]) == 1
     assert "no such file" in capsys.readouterr().err
+
+
+def test_empty_files_are_named(tmp_path, capsys):
+    empty = tmp_path / "empty.json"
+    empty.touch()
+    omd = ["omd", "--verifier", str(VERIFIER), "--media", str(tmp_path), "--anchors", str(empty)]
+    for words in (omd, ["cgbench", "--annotation", str(empty), "--predictions", str(empty)]):
+        assert cli.main([*words, "--out", str(tmp_path)]) == 1
+        assert f"{empty}: no " in capsys.readouterr().err
