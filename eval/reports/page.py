@@ -29,7 +29,7 @@ from .tables import Table, TableCell, compare_tables, every_number, main_tables,
 CONVENTIONS: tuple[tuple[str, str], ...] = (
     ("positive", "supported; refuted and not enough information are negative"),
     ("failed", "rows that could not be scored: counted, in no metric, never taken for a no"),
-    ("interval", "95 %, percentile bootstrap over whole groups, the threshold held fixed"),
+    ("interval", "95 %, bootstrap over whole groups, the threshold held fixed"),
     ("before, after", "calibration: before is sigmoid(margin)"),
     ("ECE by chance", "the event ECE that a perfectly calibrated model would show on these probabilities"),
     ("AURC, E-AURC", "by the rule that every row is a step (mean over k); confidence is |p - threshold|"),

@@ -105,12 +105,12 @@ def every_number(numbers: Mapping[str, Any]) -> Table:
     ]
     threshold = numbers["operating_point"]["threshold"]
     notes = [
-        f"Verdicts: supported if p >= {threshold:.4f}. Intervals: percentile bootstrap over {row['n_groups']} whole "
+        f"Verdicts: supported if p >= {threshold:.4f}. Intervals: bootstrap over {row['n_groups']} whole "
         "groups, 10,000 resamples for AUC, F1 (supported), balanced accuracy, Brier, NLL, event ECE and accuracy at "
         "80 %, 1,000 for the others.",
-        "By chance: mean and 95th percentile that a perfectly calibrated model with these probabilities would show; an "
-        "error below is no evidence of miscalibration. Resampling adds chance of its own: near what chance gives, the "
-        "interval of an ECE lies too high.",
+        "By chance: mean and 95th percentile that a perfectly calibrated model with these probabilities would show, "
+        "rows of a group as dependent as they are; an error below is no evidence of miscalibration. The interval of an "
+        "ECE is of the true error, which chance only makes look larger.",
         f"Checks: DeLong's interval of the AUC, clustered, {span(row['delong'])}; Spiegelhalter's test of calibration, "
         f"rows taken as independent, p = {p_value(row['spiegelhalter_p'])}.",
     ]

@@ -25,7 +25,7 @@ N_DRAWS = 10_000
 MOST_GROUPS, N_BAGS = 25_000, 5_000  # above the first, groups are drawn in so many bags of them
 FEWEST_GROUPS = 20  # below, a clustered interval covers clearly less than it says
 FEW_GROUPS = 50  # below, a little less
-MOST_LEFT_OUT = 2_000  # groups that a jackknife leaves out in turn; above, it changes nothing
+MOST_LEFT_OUT = 500  # groups that a jackknife leaves out in turn; above, it changes nothing
 _MOST_UNDEFINED = 0.05  # share of draws without a value above which the rest is a selection
 _MOST_FLOAT32_BYTES = 2**28
 

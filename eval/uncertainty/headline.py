@@ -5,6 +5,7 @@ Every value equals the metric on the rows the draw took.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -79,5 +80,14 @@ def intervals_of(
         elif metric.draws is not None:
             values, (observed,), *without = (metric.draws(way) for way in ways)
             left_out = without[0] if without else None
-            intervals[metric.name] = interval_of(values, observed, level, method, left_out, *about)
+            interval = interval_of(values, observed, level, method, left_out, *about)
+            intervals[metric.name] = _of_no_error(interval) if interval.low == interval.high == 1 else interval
     return intervals
+
+
+def _of_no_error(interval: Interval) -> Interval:
+    """Where no draw of any group has an error: what groups of which so many would have one show with chance 1 - level.
+
+    At 95 % it is the rule of three, 1 - 3 / groups.
+    """
+    return dataclasses.replace(interval, low=float((1 - interval.level) ** (1 / interval.n_groups)))

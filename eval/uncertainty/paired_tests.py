@@ -157,7 +157,7 @@ def error_p_values(
     drawn = resample(groups, n_draws, seed)
     ways = DrawnRows(first, drawn), DrawnRows(second, drawn)
     gaps = {metric.name: metric.gaps for metric in headline_metrics() if metric.gaps is not None}
-    return {name: error_p_value(*(of(way) for way in ways), drawn.n_groups) for name, of in gaps.items()}
+    return {name: error_p_value(of(ways[0]), of(ways[1]), drawn.n_groups) for name, of in gaps.items()}
 
 
 def adjusted_p(p_values: ArrayLike) -> Floats:

@@ -89,3 +89,10 @@ def test_one_group_has_no_interval_and_certain_rows_a_point() -> None:
     assert np.isnan([error_interval(one, 1).low, error_difference(one, one, 1).high, error_p_value(one, one, 1)]).all()
     sure = _gaps(y, y, np.arange(len(y)), 0)
     assert (error_interval(sure, len(y)).low, error_interval(sure, len(y)).high) == (0, 0)
+
+
+def test_without_an_error_the_interval_still_leaves_room_for_one() -> None:
+    y, groups = np.tile([0.0, 1.0], 60), np.arange(120) // 4
+    found = headline_intervals(4 * y - 2, 0.1 + 0.8 * y, y, groups, 0.5, n_draws=100)
+    for name in ("auc", "f1", "balanced_accuracy", "accuracy_at_coverage"):
+        assert (found[name].low, found[name].high) == (pytest.approx(1 - 3 / 30, abs=0.006), 1)
