@@ -180,7 +180,10 @@ def _bca_tails(
         return tails, "every resample lies on one side of the value"
     acceleration, bias = np.sum(pull**3) / (6 * np.sum(pull**2) ** 1.5), ndtri(below)
     z = bias + ndtri(tails)
-    return ndtr(bias + z / (1 - acceleration * z)), None
+    corrected = ndtr(bias + z / (1 - acceleration * z)) if np.isfinite(z).all() else np.full(2, np.nan)
+    if not corrected[0] < corrected[1]:
+        return tails, "too few groups for a correction"
+    return corrected, None
 
 
 def clustered_interval(

@@ -236,6 +236,15 @@ def test_bca_that_cannot_be_is_a_percentile_interval_that_says_why(
     assert reason in str(found.note)
 
 
+def test_bca_of_two_groups_is_a_percentile_interval_that_says_why() -> None:
+    drawn = resample(["a", "a", "b", "b"], n_draws=50)
+    values = np.array([0.1, 0.2, 0.7, 0.9])
+    means, without = (of.sums(values) / of.sums(np.ones(4)) for of in (drawn, leaving_one_out(drawn)))
+    found = interval_of(means, float(values.mean()), 0.95, "bca", without, n_groups=2)
+    assert (found.method, found.note) == ("percentile", "too few groups for a correction")
+    assert (found.low, found.high) == (pytest.approx(0.15), pytest.approx(0.8))
+
+
 def test_the_two_ways_to_an_interval_of_auc_are_one() -> None:
     rows, groups = clustered_rows(11, n=200, n_groups=25)
     for method in ("percentile", "bca"):

@@ -12,7 +12,6 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, r
 from proofreel.core.errors import RowError
 from proofreel.eval.conflicts import formulas
 from proofreel.eval.facts import formulas as fact_formulas
-from proofreel.eval.metrics import decisions
 from proofreel.eval.metrics.catalogue import METRICS, always_yes, definition, definitions
 from proofreel.eval.metrics.defined import (
     PUBLISHED,
@@ -20,6 +19,7 @@ from proofreel.eval.metrics.defined import (
 )
 from proofreel.eval.scores import cgbench, murgat
 from proofreel.eval.uncertainty.headline import headline_names
+from proofreel.models.decision import counts as decisions
 
 # MiRAGE Table 10: F1 and AUC of each row, in percent.
 TABLE_10 = {
