@@ -14,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from torch import distributed
+
 from proofreel.train import recipe
 from proofreel.train.arguments import parse, parse_distill
 
@@ -23,6 +25,8 @@ def one_run(words: list[str], nli: bool = False, remove: Sequence[str] = (), dis
     load = recipe.load_model
 
     def load_and_remove(*args: Any) -> Any:
+        if remove and distributed.is_initialized():
+            distributed.barrier()  # the slower process still checks its rows
         for path in remove:
             with suppress(FileNotFoundError):  # another process was first
                 os.remove(path)
