@@ -19,7 +19,7 @@ def multifact_page(result: MultiFactResult, judge: str = "the labels of the file
         judge: who judged by the video.
     """
     notes = [
-        *(f"{condition}: {head}." for condition, head in HEADS.items()),
+        *(f"{_words(condition)}: {head}." for condition, head in HEADS.items()),
         f"Facts are judged by {judge}; the colour is the first verdict listed. A refuted fact whose things are to be "
         "seen is a saliency error, else a hallucination. Percent, with 95 % intervals over resampled videos.",
         asked(result),
@@ -38,7 +38,7 @@ def _on_top(scores: Mapping[str, Score]) -> dict[str, Score]:
     """MultiFactScore by condition, layer and role, and the conceptual errors of all roles; result.json holds all."""
     shown = {}
     for name, score in scores.items():
-        condition, layer, *rest = name.split("/")
+        condition, layer, *rest = _words(name).split("/")
         if rest == ["multifact"]:
             shown[f"{layer}, {condition}"] = score
         elif rest[0] == "role":
@@ -60,7 +60,12 @@ def _response(system: str, scored: ScoredCaption) -> PageResponse:
     if one.gold:
         gold = tuple(PageClaim(fact.claim, {"by this caption": said}, note=fact.role) for fact, said in one.gold)
         sentences.append(PageSentence("Gold facts", gold))
-    return PageResponse(system, one.clip.id, tuple(sentences), scored.scores)
+    scores = {_words(name).replace("/", ", "): value for name, value in scored.scores.items()}
+    return PageResponse(system, one.clip.id, tuple(sentences), scores)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _claim(each: JudgedFact) -> PageClaim:
