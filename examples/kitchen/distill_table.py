@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from examples.kitchen.over_seeds import Judged, compare, judge_folders, made_with, mean_text, seeds_text
+from examples.kitchen.over_seeds import Judged, compare, error_text, judge_folders, made_with, mean_text, seeds_text
 from proofreel.data_prep.dataset import read_split
 from proofreel.eval.metrics import roc_auc
 from proofreel.eval.scoring import groups_of, labels_of, margins_of, read_predictions
@@ -86,12 +86,12 @@ def table_of_kinds(kinds: Sequence[Sequence[Sequence[Row]]], out: Path, n_draws:
 
 def _lines(runs: Sequence[Sequence[Row]], judged: Sequence[Judged], speeds: Sequence[float]) -> list[str]:
     lines = [
-        "| verifier | what it saw and learnt from | AUC (95 %) | by seed | F1 (95 %) | ECE as trained (95 %) "
+        "| verifier | what it saw and learnt from | AUC (95 %) | by seed | F1 (95 %) | ECE as trained (by seed) "
         "| ECE calibrated | claims/s |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for rows, found, speed in zip(runs, judged, speeds, strict=True):
-        auc, f1, raw_ece = (mean_text(found, name) for name in ("auc", "f1", "ece_before"))
+        auc, f1, raw_ece = mean_text(found, "auc"), mean_text(found, "f1"), error_text(found, "ece_before")
         of_seeds, ece = seeds_text(found.of_seeds["auc"]), f"{found.observed['ece_event']:.3f}"
         cells = [rows[0].name, rows[0].description, auc, of_seeds, f1, raw_ece, ece, f"{speed:.0f}"]
         lines.append("| " + " | ".join(cells) + " |")

@@ -144,6 +144,11 @@ def mean_text(judged: Judged, name: str) -> str:
     return f"{value:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 
+def error_text(judged: Judged, name: str) -> str:
+    """A calibration error's mean over seeds and each seed's own: resampled, it is larger than it is."""
+    return f"{judged.observed[name]:.3f} ({seeds_text(judged.of_seeds[name])})"
+
+
 def range_text(values: Sequence[float]) -> str:
     """The lowest and the highest of the seeds."""
     return f"{min(values):.3f} to {max(values):.3f}"

@@ -21,6 +21,7 @@ from examples.kitchen.commands import python
 from examples.kitchen.over_seeds import (
     Judged,
     compare,
+    error_text,
     judge,
     judge_folders,
     made_with,
@@ -102,7 +103,7 @@ def table(
 ) -> str:
     """The rows, and the differences between those that differ in one thing."""
     lines = [
-        "| evidence | verdict | tuned | F1 supported | F1 macro | AUC (95 %) | by seed | ECE (95 %) | command |",
+        "| evidence | verdict | tuned | F1 supported | F1 macro | AUC (95 %) | by seed | ECE (by seed) | command |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     judged: dict[str, Judged] = {}
@@ -120,7 +121,7 @@ def table(
 def row(run: Run, tuning: str, judged: Judged, command: str) -> str:
     """One line: fine-tuned rows by their own calibration and threshold, zero-shot rows by sigmoid and 0.5."""
     f1s = [f"{judged.observed[name]:.3f}" for name in ("f1", "f1_macro")]
-    auc, ece = (mean_text(judged, name) for name in ("auc", "ece_event"))
+    auc, ece = mean_text(judged, "auc"), error_text(judged, "ece_event")
     cells = [run.evidence, run.verdict, tuning, *f1s, auc, seeds_text(judged.of_seeds["auc"]), ece, command]
     return "| " + " | ".join(cells) + " |"
 
