@@ -287,19 +287,19 @@ def test_a_certain_and_wrong_probability_costs_infinitely_unless_its_log_odds_ar
 
 
 def test_intervals_say_when_they_cannot_be_trusted() -> None:
-    good = Interval(0.1, 0.2, 0.95, 50, 1_000, 3, largest_share=0.1)
+    good = Interval(0.1, 0.2, 0.95, 100, 1_000, 3, largest_share=0.1)
     assert trust(good) == []
     few = Interval(0.1, 0.2, 0.95, 19, 1_000, 0, largest_share=0.1)
     assert len(trust(few)) == 1
     assert "19 groups" in trust(few)[0]
-    for n_groups in (20, 49):
-        assert "below 50" in trust(Interval(0.1, 0.2, 0.95, n_groups, 1_000, 0))[0]
-    (never,) = trust(Interval(1.0, 1.0, 0.95, 60, 1_000, 0))
-    assert "5.0% of groups" in never
-    rare = Interval(0.1, 0.2, 0.95, 50, 1_000, 200, largest_share=0.1)
+    for n_groups in (20, 99):
+        assert "below 100" in trust(Interval(0.1, 0.2, 0.95, n_groups, 1_000, 0))[0]
+    (never,) = trust(Interval(1.0, 1.0, 0.95, 100, 1_000, 0))
+    assert "3.0% of groups" in never
+    rare = Interval(0.1, 0.2, 0.95, 100, 1_000, 200, largest_share=0.1)
     assert len(trust(rare)) == 1
     assert "20%" in trust(rare)[0]
-    big = Interval(0.1, 0.2, 0.95, 50, 1_000, 0, largest_share=0.6)
+    big = Interval(0.1, 0.2, 0.95, 100, 1_000, 0, largest_share=0.6)
     assert len(trust(big)) == 1
     assert "60%" in trust(big)[0]
 
