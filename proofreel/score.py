@@ -1,11 +1,13 @@
-"""Score a file of claims with a verifier or a cascade: one row in, one row out, in order.
+"""Score a file of claims with a verifier or a cascade: one row out for every row in, in order, with its own columns.
 
-proofreel score checkpoints/kitchen-verifier --claims claims.jsonl --media videos/ --out scored.parquet
+proofreel score checkpoints/kitchen-verifier --claims claims.csv --media videos/ --out scored.csv
 proofreel score hub/verifier --claims generations.json --media videos/ --transcripts subtitles/ --out scored.parquet
 accelerate launch --num_processes 8 -m proofreel.score DIR --claims claims.parquet --media videos/ --out scored.parquet
 accelerate launch --config_file configs/accelerate_machines.yaml proofreel/score.py DIR --claims ... (a shared disk)
 
 Stopped at any moment and started again with the same words, by as many processes as you like, it goes on where it was.
+The exit status is 0 if every row has a score, 3 if the file is written and some rows have none (under a launcher 0), 1
+if it is not written.
 """
 
 from __future__ import annotations
@@ -22,16 +24,19 @@ if TYPE_CHECKING:
     from proofreel.data_prep.exports import ClaimFile
 
 SHOWN = 20  # bad rows and failures that are printed; all are in files
+OUTPUTS = (".csv", ".jsonl", ".parquet")
+SOME_WITHOUT_SCORE = 3  # exit status
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read, score, write, and say what was bad; exit status 1 where nothing could be scored, or --strict forbids it."""
+    """Read, score, write, and say what was bad; exit status 1 where nothing is written, 3 where rows have no score."""
     args = _parser().parse_args(argv)
     first = int(os.environ.get("RANK", 0)) == 0
 
     from proofreel.core import ProofreelError
 
     try:
+        _check_out(args.out)
         claims = _claims(args)
         if first:
             _list_rejected(args.out, claims)
@@ -43,14 +48,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if totals is not None:
-        before = f", {totals.n_found} of them scored before" if totals.n_found else ""
-        print(
-            f"wrote {args.out}: {totals.n_rows} rows, {totals.n_failed} failed{before}; {len(claims.rejected)} bad rows"
-        )
-        for pair_id, reason in totals.failures[:SHOWN]:
-            print(f"  {pair_id}: {reason}")
-    return 0
+    if totals is None:
+        return 0
+    n_bad = len(claims.rejected)
+    n_rows = len(claims.pairs) + n_bad
+    before = f"; {totals.n_found} of them scored before" if totals.n_found else ""
+    n_scored = n_rows - totals.n_failed - n_bad
+    print(f"wrote {args.out}: {n_rows} rows, {n_scored} scored, {totals.n_failed} failed, {n_bad} bad{before}")
+    for pair_id, reason in totals.failures[:SHOWN]:
+        print(f"  {pair_id}: {reason}")
+    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1  # a launcher would take any other status for a crash
+    return SOME_WITHOUT_SCORE if alone and totals.n_failed + n_bad else 0
+
+
+def _check_out(out: Path) -> None:
+    from proofreel.core import RowError
+
+    if out.suffix not in OUTPUTS:
+        raise RowError(f"{out}: is no kind of table that is written, got {out.suffix!r}; use one of {list(OUTPUTS)}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -63,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         "--claims", type=Path, required=True, help=".jsonl, .json, .csv, .parquet or a folder of tables"
     )
     parser.add_argument("--media", type=Path, help="folder that relative paths of videos and images start from")
-    parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
+    parser.add_argument("--out", type=Path, required=True, help="file to write: .csv, .jsonl or .parquet")
     parser.add_argument("--format", choices=claim_formats(), help="of the claims; default: the first record's")
     parser.add_argument("--transcripts", type=Path, help="folder or JSON of transcripts, for MuRGAt's audio citations")
     parser.add_argument("--jointly", action="store_true", help="MiRAGE: all cited videos of a sentence as one evidence")
@@ -122,22 +137,32 @@ def _list_rejected(out: Path, claims: ClaimFile) -> None:
         return
     for each in claims.rejected[:SHOWN]:
         print(f"bad row: {each}", file=sys.stderr)
-    print(f"{len(claims.rejected)} bad rows are left out, all in {listed}", file=sys.stderr)
+    print(f"{len(claims.rejected)} bad rows have no score, all in {listed}", file=sys.stderr)
     rows = [{"file": r.file, "line": r.line, "id": r.id, "kind": r.kind, "reason": r.reason} for r in claims.rejected]
     listed.parent.mkdir(parents=True, exist_ok=True)
     listed.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
-    from proofreel.eval.scoring import Share, score_in_bulk
+    """Score the good rows, and write every row; what was scored, in the first process.
+
+    A Parquet output is itself a file of predictions; beside another lies one, by which a later run knows its rows.
+    """
+    from proofreel.core import RowError
+    from proofreel.data_prep.exports import given_rows, rows_sha256
+    from proofreel.eval.scoring import Share, score_in_bulk, with_every_row, write_scored_rows
 
     share = Share.of_launcher()
+    is_parquet = args.out.suffix == ".parquet"
+    predictions = args.out if is_parquet else args.out.with_name(f"{args.out.name}.predictions.parquet")
+    if args.out.exists() and not predictions.exists() and not args.overwrite:
+        raise RowError(f"{args.out}: holds something else, got no {predictions.name}; name another file or --overwrite")
     verifier = _opened(args)
     verifier = verifier if args.prior is None else verifier.with_prior(args.prior)
     for note in verifier.notes if share.rank == 0 else ():
         print(f"note: {note}", file=sys.stderr)
-    return score_in_bulk(
-        args.out,
+    totals = score_in_bulk(
+        predictions,
         verifier,
         claims.pairs,
         {"claims": args.claims.name, "format": claims.format, "rejected": len(claims.rejected)},
@@ -147,7 +172,12 @@ def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
         progress=not args.quiet,
         overwrite=args.overwrite,
         tell=lambda text: print(text, file=sys.stderr),
+        finish=(lambda table: with_every_row(table, given_rows(args.claims, claims))) if is_parquet else None,
+        finish_source={"rows_sha256": rows_sha256(args.claims)},
     )
+    if totals is not None and not is_parquet:
+        write_scored_rows(args.out, predictions, given_rows(args.claims, claims))
+    return totals
 
 
 def _opened(args: argparse.Namespace) -> Any:

@@ -1,15 +1,20 @@
 """Rows for other trainers, and files of claims as people hold them."""
 
 from .claim_files import ClaimFile, claim_formats, format_of, read_claims
+from .own_columns import GivenRow, GivenRows, given_rows, rows_sha256
 from .rows import FORMATS, dataset_info
 from .write import export_split
 
 __all__ = [
     "FORMATS",
     "ClaimFile",
+    "GivenRow",
+    "GivenRows",
     "claim_formats",
     "dataset_info",
     "export_split",
     "format_of",
+    "given_rows",
     "read_claims",
+    "rows_sha256",
 ]

@@ -13,6 +13,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -58,20 +59,37 @@ _LOOKED_AT = 100  # records among which the first readable one tells the format
 
 
 @dataclass(frozen=True)
+class ClaimRow:
+    """One item of a file, where it stands, and what it is: a pair, or why it is none."""
+
+    file: str
+    line: int | None
+    item: Pair | Rejected
+
+
+@dataclass(frozen=True)
 class ClaimFile:
     """What a file holds.
 
     Attributes:
-        pairs: in the order of the file; ids differ.
-        rejected: items that are no claim about evidence, or repeat an id.
+        rows: every item in the order of the file; ids of pairs differ.
         format: as it was read.
         unused: columns of plain rows that mean nothing here.
     """
 
-    pairs: tuple[Pair, ...]
-    rejected: tuple[Rejected, ...]
+    rows: tuple[ClaimRow, ...]
     format: str
     unused: tuple[str, ...] = ()
+
+    @cached_property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The claims about evidence."""
+        return tuple(row.item for row in self.rows if isinstance(row.item, Pair))
+
+    @cached_property
+    def rejected(self) -> tuple[Rejected, ...]:
+        """Items that are no claim about evidence, or repeat an id."""
+        return tuple(row.item for row in self.rows if isinstance(row.item, Rejected))
 
 
 def read_claims(
@@ -109,8 +127,7 @@ def read_claims(
         items = importer.read(path, _options(importer, given))
     else:
         raise ConfigError(f"format: is unknown, got {format!r}; use one of {claim_formats()}")
-    pairs, rejected = _checked(items)
-    return ClaimFile(tuple(pairs), tuple(rejected), format, unused)
+    return ClaimFile(tuple(_checked(items)), format, unused)
 
 
 def claim_formats() -> list[str]:
@@ -209,17 +226,18 @@ def _chats(path: Path, prompts: Sequence[Prompt]) -> Iterator[Row | Rejected]:
                 yield reject(record, str(error))
 
 
-def _checked(items: Iterator[Row | Rejected]) -> tuple[list[Pair], list[Rejected]]:
+def _checked(items: Iterator[Row | Rejected]) -> Iterator[ClaimRow]:
     """Pairs that can be scored, and the other items with reasons."""
-    pairs: dict[str, Pair] = {}
-    rejected: list[Rejected] = []
+    ids: set[str] = set()
     for item in items:
+        given: Pair | Rejected
         if isinstance(item, Rejected):
-            rejected.append(item)
+            given = item
         elif problems := problems_of(item.pair):
-            rejected.append(reject(item, "; ".join(problems), kind=kind_of(problems[0])))
-        elif item.pair.id in pairs:
-            rejected.append(reject(item, f"id occurs twice, got {item.pair.id!r}; name every row once"))
+            given = reject(item, "; ".join(problems), kind=kind_of(problems[0]))
+        elif item.pair.id in ids:
+            given = reject(item, f"id occurs twice, got {item.pair.id!r}; name every row once")
         else:
-            pairs[item.pair.id] = item.pair
-    return list(pairs.values()), rejected
+            given = item.pair
+            ids.add(item.pair.id)
+        yield ClaimRow(item.file, item.line, given)

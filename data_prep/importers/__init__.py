@@ -29,7 +29,7 @@ from .mirage_grounding import video_name
 from .murgat import bare_fact, murgat_problem, murgat_reasoning
 from .pairs import JSON_COLUMNS, pair_from, pairs_suffix, read_pair_records
 from .qa_statements import statement
-from .tabular_files import SUFFIXES, missing_columns, tables
+from .tabular_files import SUFFIXES, TabularFile, missing_columns, tables
 from .transcripts import Cue, Transcripts, read_cues, transcript_of
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "Record",
     "Rejected",
     "Row",
+    "TabularFile",
     "Transcripts",
     "bare_fact",
     "conceptual_claim",

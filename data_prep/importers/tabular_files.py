@@ -37,12 +37,14 @@ class TabularFile:
         names: the dotted column names, all at once or, where rows may differ (JSON), row by row.
         records: reads the rows, as objects that hold at least the columns with the given dotted names; in Parquet and
             Arrow a record's line is the row's number, from 1.
+        schema: of Parquet and Arrow; None elsewhere.
     """
 
     file: str
     split: str | None
     names: Callable[[], Iterator[set[str]]]
     records: Callable[[Set[str]], Iterator[Record | Rejected]]
+    schema: pa.Schema | None = None
 
 
 def tables(path: Path) -> Iterator[TabularFile | Rejected]:
@@ -135,9 +137,8 @@ def _table(path: Path, split: str | None) -> TabularFile | Rejected:
         schema = pq.read_schema(path) if path.suffix == ".parquet" else _arrow_schema(path)
     except (pa.ArrowException, OSError) as error:
         return _rejected(path, f"the file is not readable {path.suffix[1:]}, got {error}; copy it again")
-    return TabularFile(
-        file, split, lambda: iter([set(_schema_names(schema))]), partial(_columnar_records, path, schema)
-    )
+    names = set(_schema_names(schema))
+    return TabularFile(file, split, lambda: iter([names]), partial(_columnar_records, path, schema), schema)
 
 
 def _json_names(path: Path) -> Iterator[set[str]]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         write_predictions,
     )
     from .score import hide_evidence, mismatch_evidence, predict, question_of, score_to
+    from .scored_rows import with_every_row, write_scored_rows
 
 __all__ = [
     "Prediction",
@@ -32,7 +33,9 @@ __all__ = [
     "refuse_teacher_file",
     "score_in_bulk",
     "score_to",
+    "with_every_row",
     "write_predictions",
+    "write_scored_rows",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from .predictions import with_source
 from .score import ScoringSummary, difference, identity, into_place, score_to, scored
 
 ROWS_PER_BLOCK = 256
-_POLL_S, _TELL_EVERY_S = 0.2, 60.0
+_POLL_S, _TELL_EVERY_S, _LINE_EVERY_S = 0.2, 60.0, 30.0
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,8 @@ def score_in_bulk(
     progress: bool = True,
     overwrite: bool = False,
     tell: Callable[[str], Any] = print,
+    finish: Callable[[pa.Table], pa.Table] | None = None,
+    finish_source: Mapping[str, Any] | None = None,
 ) -> ScoringSummary | None:
     """Score pairs into a predictions file with two more columns: `verdict`, by the operating point, and `answer`.
 
@@ -82,6 +85,9 @@ def score_in_bulk(
         progress: a bar of this process's rows on stderr.
         overwrite: replace files of something else.
         tell: hears what the first process waits for.
+        finish: makes the table that is written of the joined one; its rows may be more.
+        finish_source: what else the metadata should say of the whole file, but not of its blocks: where only this
+            changes, nothing is scored again.
 
     Returns:
         What the file holds; None in every process but the first.
@@ -90,9 +96,9 @@ def score_in_bulk(
         RowError: two pairs with one id, or files of another verifier, other pairs or another source.
         CalibrationError: no such operating point.
     """
-    path, judge = Path(path), Judge(verifier.decision, operating_point)
+    path, judge, source = Path(path), Judge(verifier.decision, operating_point), source or {}
     point = None if judge.point is None else judge.point.name
-    whole = identity(verifier, pairs, (source or {}) | {"operating_point": point})
+    whole = identity(verifier, pairs, source | {"operating_point": point} | dict(finish_source or {}))
     folder = path.with_name(f"{path.name}.blocks")
     if path.is_file() and not (overwrite and difference(path, whole)):
         if other := difference(path, whole):
@@ -103,22 +109,19 @@ def score_in_bulk(
     blocks = blocks_of(pairs, rows_per_block)
     files = [folder / f"block-{number:06}.parquet" for number in range(len(blocks))]
     own = range(share.rank, len(blocks), share.world)
-    n_found = 0
-    total = sum(len(blocks[b]) for b in own)
-    with tqdm(total=total, unit="claim", desc="scoring", disable=not progress or share.rank > 0) as bar:
+    rows_of = {b: [pairs[i] for i in blocks[b]] for b in own}
+    done = {b for b in own if files[b].is_file() and not difference(files[b], identity(verifier, rows_of[b], source))}
+    n_found = sum(len(blocks[b]) for b in done)
+    with _bar(sum(map(len, rows_of.values())), n_found, progress and share.rank == 0) as bar:
+        with_bar: Any = _WithBar(verifier, bar)
         for b in own:
-            rows = [pairs[i] for i in blocks[b]]
-            if files[b].is_file() and not difference(files[b], identity(verifier, rows, source or {})):
-                n_found += len(rows)
-                bar.update(len(rows))
-                continue
-            with_bar: Any = _WithBar(verifier, bar)
-            options = {"rows_per_part": len(rows), "progress": False, "overwrite": overwrite}
-            score_to(files[b], with_bar, rows, source, **options)
+            if b not in done:
+                options = {"rows_per_part": len(rows_of[b]), "progress": False, "overwrite": overwrite}
+                score_to(files[b], with_bar, rows_of[b], source, **options)
     if share.rank:
         return None
-    _wait(files, [identity(verifier, [pairs[i] for i in block], source or {}) for block in blocks], overwrite, tell)
-    _join(path, files, blocks, judge, verifier.decision, whole)
+    _wait(files, [identity(verifier, [pairs[i] for i in block], source) for block in blocks], overwrite, tell)
+    _join(path, files, blocks, judge, verifier.decision, whole, finish)
     shutil.rmtree(folder)
     return scored(path, n_found)
 
@@ -134,6 +137,12 @@ def blocks_of(pairs: Sequence[Pair], rows_per_block: int = ROWS_PER_BLOCK) -> li
             blocks.append([])
         blocks[-1] += places
     return blocks
+
+
+def _bar(total: int, n_found: int, shown: bool) -> Any:
+    """Claims done, their rate and the time left; in a log, a line every half minute. Found rows are no work."""
+    every_s = 0.1 if sys.stderr.isatty() else _LINE_EVERY_S
+    return tqdm(total=total, initial=n_found, unit="claim", desc="scoring", disable=not shown, mininterval=every_s)
 
 
 class _WithBar:
@@ -178,6 +187,7 @@ def _join(
     judge: Judge,
     decision: Decision | None,
     source: dict[str, Any],
+    finish: Callable[[pa.Table], pa.Table] | None,
 ) -> None:
     """All blocks in the order of the rows, with what the decision makes of them, whole or not at all."""
     table = pa.concat_tables([pq.read_table(file) for file in files])
@@ -197,6 +207,6 @@ def _join(
         none = pa.nulls(len(p), pa.string())
         table = table.append_column(name, none if values is None else pa.array(values, pa.string(), mask=failed))
     temporary = files[0].with_name(".joined")
-    pq.write_table(table, temporary)
+    pq.write_table(table if finish is None else finish(table), temporary)
     path.parent.mkdir(parents=True, exist_ok=True)
     into_place(temporary, path)

@@ -41,6 +41,7 @@ _SCHEMA = pa.schema(
         ("evidence", pa.string()),
     ]
 )
+FIELDS = tuple(_SCHEMA.names)
 _MAY_BE_NULL = {"label", "split", "error"}
 
 

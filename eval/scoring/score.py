@@ -110,12 +110,21 @@ SHOWN_FAILURES = 10
 
 @dataclass(frozen=True)
 class ScoringSummary:
-    """What a predictions file holds: rows, how many of them failed, the first failures, how many were there before."""
+    """What a predictions file holds.
+
+    Attributes:
+        n_rows: all rows.
+        n_failed: those that the verifier could not judge.
+        failures: the first of them, with the reason.
+        n_found: rows that were there before.
+        n_bad: rows that were no claim about evidence, where the file keeps them.
+    """
 
     n_rows: int
     n_failed: int
     failures: tuple[tuple[str, str], ...]
     n_found: int
+    n_bad: int = 0
 
 
 def score_to(
@@ -293,10 +302,13 @@ def _refuse_other(path: Path, source: dict[str, Any]) -> None:
 
 
 def scored(path: Path, n_found: int) -> ScoringSummary:
+    """What a whole file holds."""
     failures: list[tuple[str, str]] = []
-    file, n_failed = pq.ParquetFile(path), 0
-    for batch in file.iter_batches(columns=["pair_id", "error"]):
-        rows = [(r["pair_id"], r["error"]) for r in batch.to_pylist() if r["error"] is not None]
-        n_failed += len(rows)
-        failures += rows[: SHOWN_FAILURES - len(failures)]
-    return ScoringSummary(file.metadata.num_rows, n_failed, tuple(failures), n_found)
+    file, n_failed, n_bad = pq.ParquetFile(path), 0, 0
+    columns = [name for name in ("pair_id", "error", "status") if name in file.schema_arrow.names]
+    for batch in file.iter_batches(columns=columns):
+        rows = [row for row in batch.to_pylist() if row["error"] is not None]
+        failed = [(row["pair_id"], row["error"]) for row in rows if row.get("status") != "bad"]
+        n_failed, n_bad = n_failed + len(failed), n_bad + len(rows) - len(failed)
+        failures += failed[: SHOWN_FAILURES - len(failures)]
+    return ScoringSummary(file.metadata.num_rows, n_failed, tuple(failures), n_found, n_bad)

@@ -1,5 +1,6 @@
 """proofreel score: rows in, the same rows out, in order; killed, shared out among processes, or at once: the same."""
 
+import csv
 import dataclasses
 import json
 import os
@@ -170,34 +171,59 @@ def words(folder: Path, out: Path, *more: str) -> list[str]:
 @pytest.fixture(scope="module")
 def scored(folder) -> Path:
     out = folder / "scored.parquet"
-    assert score.main(words(folder, out)) == 0
+    assert score.main(words(folder, out)) == score.SOME_WITHOUT_SCORE
     return out
 
 
-def test_the_command_scores_good_rows_and_lists_bad_ones(folder, scored, tmp_path, capsys):
+def test_the_command_writes_every_row_in_order_and_says_what_has_no_score(folder, scored, tmp_path, capsys):
     rows = pq.read_table(scored).to_pylist()
-    assert [r["pair_id"] for r in rows] == [f"claims.jsonl:{n}" for n in range(1, 26) if n not in (6, 21)]
-    assert sum(r["error"] is not None for r in rows) == 1
+    assert [r["pair_id"] for r in rows] == [f"claims.jsonl:{n}" for n in range(1, 26)]
+    without = {n: r["status"] for n, r in enumerate(rows, start=1) if r["error"] is not None}
+    assert without == {6: "bad", 10: "failed", 21: "bad"}
+    assert [r["video"] for r in rows[:3]] == ["a.mp4", "b.mp4", "a.mp4"]
     listed = [json.loads(line) for line in (folder / "scored.rejected.jsonl").read_text().splitlines()]
     assert [(r["file"], r["line"]) for r in listed] == [(str(folder / "claims.jsonl"), n) for n in (6, 21)]
     found = Verifier.from_pretrained(FIXTURE, device="cpu", media_root=folder / "videos").score(
         ["Object 0 is red ball."], VideoSegment("a.mp4", 0.0, 1.0)
     )
     assert rows[0]["margin"] == pytest.approx(found[0].margin, abs=1e-4)
-    assert score.main(words(folder, scored)) == 0
+    assert score.main(words(folder, scored)) == score.SOME_WITHOUT_SCORE
     said = capsys.readouterr()
-    assert "23 rows, 1 failed, 23 of them scored before; 2 bad rows" in said.out
+    assert "25 rows, 22 scored, 1 failed, 2 bad; 23 of them scored before" in said.out
     assert f"bad row: {folder / 'claims.jsonl'}:6: " in said.err
     assert "gone.mp4" in said.out
     assert score.main(words(folder, tmp_path / "strict.parquet", "--strict")) == 1
     assert not (tmp_path / "strict.parquet").exists()
 
 
+def test_csv_and_json_lines_hold_the_rows_of_parquet(folder, scored, tmp_path, monkeypatch):
+    expected = pq.read_table(scored).to_pylist()
+    for name in ("o.csv", "o.jsonl"):
+        assert score.main(words(folder, tmp_path / name)) == score.SOME_WITHOUT_SCORE
+        first = (tmp_path / name).read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(Verifier, "score_pairs", None)  # the rows lie beside the file
+            assert score.main(words(folder, tmp_path / name)) == score.SOME_WITHOUT_SCORE
+        assert (tmp_path / name).read_bytes() == first
+    lines = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    with (tmp_path / "o.csv").open(newline="") as file:
+        cells = list(csv.DictReader(file))
+    for row, line, cell in zip(expected, lines, cells, strict=True):
+        assert (line["status"], line["verdict"]) == (row["status"], row["verdict"])
+        assert (cell["status"], cell["verdict"]) == (row["status"], row["verdict"] or "")
+        assert (line["margin"] is None) == (cell["margin"] == "") == (row["status"] != "scored")
+    assert [line.get("claim") for line in lines] == [row["input_claim"] for row in expected]
+    (tmp_path / "mine.csv").write_text("a\n")
+    assert score.main(words(folder, tmp_path / "mine.csv")) == 1
+    assert score.main(words(folder, tmp_path / "o.txt")) == 1
+    assert (tmp_path / "mine.csv").read_text() == "a\n"
+
+
 def test_prior_and_operating_point_shift_and_label(folder, scored, tmp_path, capsys):
     out = tmp_path / "prior.parquet"
     assert score.main(words(folder, out, "--prior", "0.1", "--operating-point", "nothing")) == 1
     assert "operating point" in capsys.readouterr().err
-    assert score.main(words(folder, out, "--prior", "0.1")) == 0
+    assert score.main(words(folder, out, "--prior", "0.1")) == score.SOME_WITHOUT_SCORE
     plain, shifted = (pq.read_table(p).to_pylist() for p in (scored, out))
     pairs = [(a, b) for a, b in zip(plain, shifted, strict=True) if a["error"] is None]
     assert all(a["p_supported"] != b["p_supported"] for a, b in pairs)
@@ -281,7 +307,7 @@ def test_a_run_killed_in_the_middle_goes_on_to_the_same_file(folder, scored, tmp
         assert list(blocks.glob("block-*.parquet"))
     done = launch(*command)
     said, _ = done.communicate(timeout=300)
-    assert done.returncode == 0, said
+    assert done.returncode == score.SOME_WITHOUT_SCORE, said
     assert "of them scored before" in said
     assert_same(out, scored)
 
