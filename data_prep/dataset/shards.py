@@ -17,22 +17,30 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...core import SPLITS, Evidence, Image, Pair, RowError, VideoSegment, evidence_key, media_path, sha256_of
-from ..importers import JSON_COLUMNS, Rejected, pair_from, pairs_suffix, read_pair_records
+from ..importers import Rejected, pair_from, pairs_suffix, read_pair_records
 
 SCHEMA_VERSION = 2
 MANIFEST = "manifest.json"
 _NUMBER_COLUMNS = ("soft_label", "weight", "teacher_margin")
+_PIECE = pa.struct(
+    [
+        *[("kind", pa.string()), ("path", pa.string()), ("start_s", pa.float64()), ("end_s", pa.float64())],
+        *[("absent", pa.bool_()), ("text", pa.string())],
+    ]
+)
+"""A piece of evidence of any kind; fields that its kind does not have are null."""
 
 
 def _schema() -> pa.Schema:
-    text, number = pa.string(), pa.float64()
-    return pa.schema([(f.name, number if f.name in _NUMBER_COLUMNS else text) for f in dataclasses.fields(Pair)])
+    types: dict[str, pa.DataType] = {"evidence": pa.list_(_PIECE)} | dict.fromkeys(_NUMBER_COLUMNS, pa.float64())
+    return pa.schema([(f.name, types.get(f.name, pa.string())) for f in dataclasses.fields(Pair)])
 
 
 def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> None:
     """Write pairs to a `.parquet` or `.jsonl` file; equal pairs give equal bytes.
 
-    Evidence and meta are stored as JSON text in Parquet, so that every kind of evidence fits one flat schema.
+    In Parquet evidence is a nested column, which pandas and `datasets` open as it is, and meta is JSON text: its keys
+    differ from row to row.
 
     Raises:
         RowError: a pair that cannot be stored (meta that is not JSON, a wrong type), or another suffix.
@@ -43,7 +51,7 @@ def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> None:
         path.write_text("".join(_json(row) + "\n" for row in rows), encoding="utf-8", newline="\n")
         return
     for row in rows:
-        row.update({name: _json(row[name]) for name in JSON_COLUMNS})
+        row["meta"] = _json(row["meta"])
     try:
         table = pa.Table.from_pylist(rows, schema=_schema())
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
@@ -156,10 +164,22 @@ def shard_entry(path: Path, rows: int) -> dict[str, Any]:
 
 
 def write_columns(path: Path, columns: Sequence[Sequence[Any]]) -> None:
-    """Write stored values, one sequence per field of `Pair` in its order, evidence and meta as JSON text."""
+    """Write stored values, one sequence per field of `Pair` in its order, evidence and meta given as JSON text."""
     schema = _schema()
-    arrays = [pa.array(values, type=field.type) for values, field in zip(columns, schema, strict=True)]
+    arrays = [
+        pa.array(_pieces(values) if field.name == "evidence" else values, type=field.type)
+        for values, field in zip(columns, schema, strict=True)
+    ]
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path, compression="zstd")
+
+
+def _pieces(texts: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
+    """Evidence out of JSON text; rows that share it lie side by side, and it is read once."""
+    last, pieces = "", []
+    for text in texts:
+        if text != last:
+            last, pieces = text, json.loads(text)
+        yield pieces
 
 
 def _absolute(evidence: Evidence, root: Path) -> Evidence:

@@ -27,14 +27,13 @@ from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, r
 from .facts import conceptual_claim, contextual_claim
 from .mirage_grounding import video_name
 from .murgat import bare_fact, murgat_problem, murgat_reasoning
-from .pairs import JSON_COLUMNS, pair_from, pairs_suffix, read_pair_records
+from .pairs import pair_from, pairs_suffix, read_pair_records
 from .qa_statements import statement
 from .tabular_files import SUFFIXES, TabularFile, missing_columns, tables
 from .transcripts import Cue, Transcripts, read_cues, transcript_of
 
 __all__ = [
     "IMPORTERS",
-    "JSON_COLUMNS",
     "SUFFIXES",
     "Cue",
     "Importer",

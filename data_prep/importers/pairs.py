@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from ...core import Pair, RowError
 from .base import ClaimFormat, Importer, Record, Rejected, Row, read_json_records, reject
 
-JSON_COLUMNS = ("evidence", "meta")
+_JSON_COLUMNS = ("evidence", "meta")  # as text: evidence in files written before it became a nested column
 
 
 def read(path: Path, options: None = None) -> Iterator[Row | Rejected]:
@@ -74,14 +74,14 @@ def _parquet_records(path: Path) -> Iterator[Record | Rejected]:
 
 
 def _decoded(file: str, number: int, row: dict[str, Any]) -> Record | Rejected:
-    for name in JSON_COLUMNS:
+    for name in _JSON_COLUMNS:
         if isinstance(row.get(name), str):
             try:
                 row[name] = json.loads(row[name])
             except json.JSONDecodeError as error:
                 message = f"{name} is not JSON, got {row[name][:40]!r} ({error}); store it with write_pairs"
                 return Rejected(file, number, str(row.get("id")), f"{name} is not JSON", message)
-    if isinstance(row.get("evidence"), list):  # nested columns of other writers fill absent keys with null
+    if isinstance(row.get("evidence"), list):  # nested columns fill the keys that a kind does not have with null
         row["evidence"] = [
             {k: v for k, v in e.items() if v is not None} if isinstance(e, dict) else e for e in row["evidence"]
         ]

@@ -79,10 +79,11 @@ def read_scores(path: str | Path) -> tuple[dict[str, Score], dict[str, Any]]:
 def named_evidence(evidence: str) -> str | None:
     """An evidence key with the names of media instead of their paths, which differ between machines.
 
-    None for what is no evidence key: a foreign file may write what it likes.
+    Seconds are read as floats: a Parquet file of pairs holds 2 as 2.0. None for what is no evidence key: a foreign file
+    may write what it likes.
     """
     try:
-        pieces = json.loads(evidence)
+        pieces = json.loads(evidence, parse_int=float)
         named = [{**piece, "path": Path(piece["path"]).name} if "path" in piece else piece for piece in pieces]
         return json.dumps(named, sort_keys=True)
     except (ValueError, TypeError):

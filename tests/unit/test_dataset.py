@@ -120,6 +120,12 @@ def test_parquet_of_other_writers_may_nest_evidence(tmp_path):
     assert [p.evidence for p in read_pairs(tmp_path / "a.parquet")] == [(Passage("p"),), (VideoSegment("a.mp4"),)]
 
 
+def test_parquet_of_before_holds_evidence_as_text(tmp_path):
+    rows = [{**GOOD, "evidence": json.dumps(GOOD["evidence"]), "meta": '{"k": 1}'}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    assert read_pairs(tmp_path / "a.parquet") == [Pair("r2", "c", (Passage("p"),), meta={"k": 1})]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [({"extra": 1}, "unknown keys"), ({"claim": None}, "claim"), ({"meta": "{"}, "meta is not JSON")],
@@ -164,6 +170,21 @@ def tree(tmp_path: Path) -> Path:
 
 def test_rows_that_share_evidence_lie_side_by_side(tree):
     assert [pair.id for pair in read_split(tree / "set", "train")] == ["r0", "r2", "r1", "r3"]
+
+
+def test_pandas_and_datasets_open_the_evidence_of_a_built_data_set_as_nested_columns(tree, tmp_path):
+    import datasets
+    import pandas
+
+    shard = tree / "set" / shard_name("train")
+    frame = pandas.read_parquet(shard)
+    assert [piece["path"] for piece in frame["evidence"][0]] == ["v0.mp4", "still.png"]
+    rows = datasets.Dataset.from_parquet(str(shard), cache_dir=str(tmp_path / "cache"))
+    assert isinstance(rows, datasets.Dataset)
+    assert [(piece["kind"], piece["start_s"], piece["text"]) for piece in rows[2]["evidence"]] == [
+        ("video", 0.0, None),
+        ("image", None, None),
+    ]
 
 
 def test_media_paths_follow_a_moved_tree(tree, tmp_path):
