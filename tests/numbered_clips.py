@@ -1,5 +1,7 @@
 """Small clips for the media tests, in which every frame shows its own number as nine black or white bars."""
 
+import functools
+import tempfile
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -53,15 +55,25 @@ def encode(
     tick: Callable[[int], int] = lambda n: n,
 ) -> Path:
     """Write frames 0 .. n_frames-1; frame n is shown at `tick(n) / fps` seconds."""
-    with av.open(str(path), "w") as container:
-        stream: Any = container.add_stream(codec, rate=fps, options=options or {})
-        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
-        for n in range(n_frames):
-            frame = av.VideoFrame.from_ndarray(draw(n), format="rgb24")
-            frame.pts, frame.time_base = tick(n), Fraction(1, fps)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+    ticks = tuple(tick(n) for n in range(n_frames))
+    path.write_bytes(_encoded(path.suffix, codec, tuple((options or {}).items()), ticks, fps))
     return path
+
+
+@functools.cache
+def _encoded(suffix: str, codec: str, options: tuple[tuple[str, str], ...], ticks: tuple[int, ...], fps: int) -> bytes:
+    """The bytes of a clip, encoded once for all tests of a process that write it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"clip{suffix}"
+        with av.open(str(path), "w") as container:
+            stream: Any = container.add_stream(codec, rate=fps, options=dict(options))
+            stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+            for n, shown_at in enumerate(ticks):
+                frame = av.VideoFrame.from_ndarray(draw(n), format="rgb24")
+                frame.pts, frame.time_base = shown_at, Fraction(1, fps)
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+        return path.read_bytes()
 
 
 def encode_layout(folder: Path, name: str) -> Path:

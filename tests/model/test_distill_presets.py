@@ -22,11 +22,10 @@ LAWS = [
 TEACHER = laws.CONFIGS / "qwen25vl_7b_lora.yaml"
 
 
-@pytest.fixture
-def read(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
     """A preset as its script reads it: what is said of the teacher, and the rest."""
-    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda *_, **__: True)  # the machine they are meant for
-    return lambda path: parse_distill(["--config", str(path), "--use_cpu", "true", "--output_dir", str(tmp_path)])
+    return laws.reader(parse_distill, tmp_path_factory.mktemp("run"))
 
 
 @laws.each(PRESETS)
