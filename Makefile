@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUNS ?= runs
 
-.PHONY: demo test test-fast test-all lint clean
+.PHONY: demo test test-fast test-all lint docs clean
 
 demo: .venv/.installed
 	$(BIN)/python -m examples.kitchen.demo --out $(RUNS)/demo
@@ -23,6 +23,10 @@ test-all: .venv/.installed-test
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright
+
+# The site, in build/site: a page that cannot be reached and a link that leads nowhere end the build.
+docs: .venv/.installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 .venv/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
