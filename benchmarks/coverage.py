@@ -1,136 +1,146 @@
-"""Do the intervals cover? Simulations with known truth of every headline metric and of differences in ECE.
+"""Do the intervals cover? Simulations with known truth of every interval that a report or a threshold carries.
 
-    python -m benchmarks.coverage [--runs 200] [--draws 500] [--groups 20 50 100 400] [--out FILE]
+    python -m benchmarks.coverage [--runs 200] [--draws 500] [--groups 20 50 100 200 400] [--cells FILE] [--out FILE]
 
-Claims come in groups of unequal size (1 to 20, about 4 on average); their difficulty and, by the intraclass correlation
-(ICC), their labels lean together within a group. A verifier states sigmoid(slope x + shift) where the truth is
-sigmoid(x), x normal with a spread that sets the AUC: a slope of 1 is calibrated. True values are those of 400,000 rows
-with labels replaced by their probabilities. A cell is the share of runs whose 95 % interval holds the true value.
+A cell is a world (`benchmarks/simulated.py`), a number of groups and an ICC; its number is the share of runs whose 95 %
+interval holds the true value. `--cells` keeps each finished cell as a line, so that a run goes on where another ended.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, ndtr
 from threadpoolctl import threadpool_limits
 
-from proofreel.eval.metrics import METRICS, MetricRows, bin_index, metric_rows, roc_auc
-from proofreel.eval.uncertainty import difference_intervals, headline_intervals, headline_names
+from benchmarks.simulated import THRESHOLD, WORLDS, Rows, Truth, drawn, share, truths
+from proofreel.core import CalibrationError
+from proofreel.eval.decisions import criterion_of, criterion_value, fit_band, fit_points
+from proofreel.eval.metrics import METRICS, metric_rows
+from proofreel.eval.uncertainty import difference_intervals, intervals_of, resample, trust
+from proofreel.models.decision import OperatingPoint
 
-THRESHOLD, COVERAGE, N_BINS, LARGE = 0.5, 0.8, 15, 400_000
-
-
-@dataclass(frozen=True)
-class World:
-    """How well a verifier ranks (spread) and how far its probabilities are off; `other`: the slope of a second one."""
-
-    spread: float
-    slope: float = 1.0
-    shift: float = 0.0
-    other: float = 1.0
-
-    def stated(self, x: Any, slope: float | None = None) -> tuple[Any, Any]:
-        """Margins and probabilities."""
-        margins = np.clip((self.slope if slope is None else slope) * x + self.shift * (slope is None), -30, 30)
-        return margins, expit(margins)
+LISTED = [metric for metric in METRICS.values() if metric.draws and not metric.name.endswith("_before")]
+PERCENTILES = [METRICS[name] for name in ("precision", "recall", "specificity", "f1")]
+OBJECTIVES = ("f1", "balanced_accuracy", "mcc", "match_rate", "cost:5:1", "precision_at:0.9", "recall_at:0.9")
+BANDS = (("selective_accuracy", 0.9), ("max_abstention", 0.2))
+PARTS = ("metric", "difference", "percentiles", "point", "band")
+Found = Iterator[tuple[str, float, Any]]  # name, true value, interval or None
 
 
-WORLDS = (
-    World(0.3),
-    World(1.5),
-    World(1.5, 1.1, other=1.2),
-    World(1.5, 1.5),
-    World(1.5, 1.0, 0.3),
-    World(3.0, 0.4),
-    World(6.0),
-    World(12.0),
-)
+def metrics_found(rows: Rows, truth: tuple[Truth, Truth], n_draws: int, seed: int) -> Found:
+    """Every metric's interval, differences of the headline's, and percentiles as thresholds on other rows have."""
+    first = metric_rows(rows.margins, rows.p, rows.labels, THRESHOLD, log_odds=rows.margins)
+    other = metric_rows(rows.other_margins, rows.other_p, rows.labels, THRESHOLD, log_odds=rows.other_margins)
+    resamples = resample(rows.groups, n_draws, seed)
+    for name, interval in intervals_of(LISTED, first, resamples).items():
+        yield f"metric {name}", truth[0].values[name], interval
+    for name, interval in difference_intervals(first, other, rows.groups, n_draws, seed=seed).items():
+        yield f"difference {name}", truth[0].values[name] - truth[1].values[name], interval
+    for name, interval in intervals_of(PERCENTILES, first, resamples, method="percentile").items():
+        yield f"percentiles {name}", truth[0].values[name], interval
 
 
-def drawn(rng: np.random.Generator, world: World, n_groups: int, icc: float) -> tuple[Any, Any, Any]:
-    """x, labels and groups of one data set."""
-    sizes = np.clip(np.round(np.exp(rng.normal(1.2, 0.7, n_groups))), 1, 20).astype(int)
-    groups = np.repeat(np.arange(n_groups), sizes)
-    n = len(groups)
-    x = world.spread * (np.sqrt(0.3) * rng.normal(size=n_groups)[groups] + np.sqrt(0.7) * rng.normal(size=n))
-    lean = np.sqrt(icc) * rng.normal(size=n_groups)[groups] + np.sqrt(1 - icc) * rng.normal(size=n)
-    return x, (ndtr(lean) < expit(x)).astype(float), groups
-
-
-def truths(world: World) -> dict[str, float]:
-    """The true value of every headline metric, and of the second verifier's ECE."""
-    x = world.spread * np.random.default_rng(1).normal(size=LARGE)
-    q = expit(x)
-    margins, p = world.stated(x)
-    said, sure = p >= THRESHOLD, np.abs(p - THRESHOLD)
-    tp, fp, fn, tn = (float(np.mean(of)) for of in (q * said, (1 - q) * said, q * ~said, (1 - q) * ~said))
-    kept = sure >= np.quantile(sure, 1 - COVERAGE)
-    both = (np.concatenate([margins] * 2), np.repeat([1.0, 0.0], LARGE), np.concatenate([q, 1 - q]))
-    return {
-        "auc": float(roc_auc(*both)),
-        "f1": 2 * tp / (2 * tp + fp + fn),
-        "balanced_accuracy": (tp / (tp + fn) + tn / (tn + fp)) / 2,
-        "brier": float(np.mean(q * (1 - p) ** 2 + (1 - q) * p**2)),
-        "nll": float(np.mean(np.logaddexp(0, margins) - q * margins)),
-        "ece_event": _ece(p, q),
-        "accuracy_at_coverage": float(np.mean(np.where(said, q, 1 - q)[kept])),
-        "difference of ECE": _ece(p, q) - _ece(world.stated(x, world.other)[1], q),
-    }
-
-
-def _ece(p: Any, q: Any) -> float:
-    return float(np.abs(np.bincount(bin_index(p), q - p, minlength=N_BINS)).sum() / len(p))
-
-
-def cell(world: World, n_groups: int, icc: float, runs: int, n_draws: int) -> dict[str, float]:
-    """The share of runs in which each interval holds the true value; NaN-bounded intervals hold nothing."""
-    rng, true = np.random.default_rng([n_groups, round(100 * icc)]), truths(world)
-    held: dict[str, list[bool]] = defaultdict(list)
-    for run in range(runs):
-        x, y, groups = drawn(rng, world, n_groups, icc)
-        if len(set(y.tolist())) < 2:
+def points_found(rows: Rows, truth: Truth, n_draws: int, seed: int) -> Found:
+    """Intervals of thresholds and bands on the rows that they were chosen on, against what they truly reach."""
+    columns = rows.p, rows.labels, rows.groups
+    for objective in OBJECTIVES:
+        try:
+            (point,) = fit_points(*columns, [objective], n_draws, seed)
+        except CalibrationError:
             continue
-        margins, p = world.stated(x)
-        columns: Any = (margins, p, y, groups, THRESHOLD)
-        found = headline_intervals(*columns, n_draws=n_draws, seed=run, log_odds=margins, coverage=COVERAGE)
-        rows = _rows(margins, p, y), _rows(*world.stated(x, world.other), y)
-        other = difference_intervals(*rows, groups, n_draws, seed=run)
-        found["difference of ECE"] = other["ece_event"]
-        for name, interval in found.items():
-            held[name].append(interval.low - 1e-9 <= true[name] <= interval.high + 1e-9)
-    return {name: float(np.mean(of)) for name, of in held.items()}
+        counts = truth.counts(point.threshold)
+        yield f"point {objective}", float(criterion_value(criterion_of(point), counts)), point.interval
+        if objective in ("f1", "balanced_accuracy", "precision_at:0.9"):
+            yield from _rates(objective, point, counts)
+    for objective, target in BANDS:
+        try:
+            band = fit_band(*columns, objective, target, n_draws, seed)  # type: ignore[arg-type]
+        except CalibrationError:
+            continue
+        up, down = truth.counts(band.support_at_or_above), truth.counts(np.nextafter(band.refute_at_or_below, 2))
+        decided = up.tp + up.fp + down.tn + down.fn
+        yield f"band {objective} accuracy", share(up.tp + down.tn, decided), band.selective_accuracy_interval
+        yield f"band {objective} coverage", float(decided), band.coverage_interval
 
 
-def _rows(margins: Any, p: Any, y: Any) -> MetricRows:
-    return metric_rows(margins, p, y, THRESHOLD, log_odds=margins, coverage=COVERAGE)
+def _rates(objective: str, point: OperatingPoint, counts: Any) -> Found:
+    tp, fp, tn, fn = counts
+    yield f"point {objective} sensitivity", share(tp, tp + fn), point.sensitivity_interval
+    yield f"point {objective} specificity", share(tn, tn + fp), point.specificity_interval
 
 
-def measured(args: argparse.Namespace) -> list[str]:
-    """The page: what was run, and a line per world, number of groups and ICC."""
-    began, names = time.perf_counter(), [*headline_names(), "difference of ECE"]
+def cell(world: int, n_groups: int, icc: float, runs: int, n_draws: int, parts: tuple[str, ...]) -> dict[str, Any]:
+    """Per name: runs with an interval, those that hold the truth, those too high; runs and hits without a caution."""
+    rng, truth = np.random.default_rng([world, n_groups, round(100 * icc)]), truths(WORLDS[world])
+    counts: dict[str, list[int]] = defaultdict(lambda: [0] * 5)
+    for run in range(runs):
+        rows = drawn(rng, WORLDS[world], n_groups, icc)
+        if not 2 <= rows.labels.sum() <= len(rows.labels) - 2:
+            continue
+        found = list(metrics_found(rows, truth, n_draws, run)) if set(parts) & set(PARTS[:3]) else []
+        found += points_found(rows, truth[0], n_draws, run) if set(parts) & set(PARTS[3:]) else []
+        for name, true, interval in found:
+            if interval is None or not np.isfinite([true, interval.low, interval.high]).all():
+                continue
+            holds = interval.low - 1e-9 <= true <= interval.high + 1e-9
+            silent = not (hasattr(interval, "method") and trust(interval))
+            seen = (1, holds, interval.low - 1e-9 > true, silent, silent and holds)
+            counts[name] = [a + b for a, b in zip(counts[name], seen, strict=True)]
+    return {name: [int(n) for n in of] for name, of in counts.items() if name.split()[0] in parts}
+
+
+def measured(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Every cell, those of the file first."""
+    done = [json.loads(line) for line in args.cells.read_text().splitlines()] if args.cells.exists() else []
+    known = {(of["world"], of["groups"], of["icc"]) for of in done}
+    for n_groups in args.groups:
+        for icc in args.icc:
+            for world in range(len(WORLDS)):
+                if (world, n_groups, icc) in known:
+                    continue
+                began = time.process_time()
+                counts = cell(world, n_groups, icc, args.runs, args.draws, tuple(args.parts))
+                done.append({"world": world, "groups": n_groups, "icc": icc, "counts": counts})
+                with args.cells.open("a") as file:
+                    file.write(json.dumps(done[-1]) + "\n")
+                print(f"world {world}, {n_groups} groups, ICC {icc:g}: {time.process_time() - began:.0f} s", flush=True)
+    return done
+
+
+def table(cells: list[dict[str, Any]], args: argparse.Namespace) -> list[str]:
+    """The page: mean over worlds and ICCs for each number of groups, and the least cell."""
     lines = ["# Coverage of 95 % intervals", "", "`python -m benchmarks.coverage`", ""]
+    error = 100 * np.sqrt(0.0475 / args.runs)
     lines += [
-        f"{args.runs} runs a cell (a cell's own standard error is {100 * np.sqrt(0.0475 / args.runs):.1f} points)"
+        f"{args.runs} runs a cell of {args.draws} resamples each, {len(WORLDS)} worlds, ICC "
+        f"{', '.join(f'{icc:g}' for icc in args.icc)}. Mean over worlds and ICCs, in parentheses the least cell (its",
+        f"own standard error is {error:.1f} points, so the least of {len(WORLDS) * len(args.icc)} lies about "
+        f"{2 * error:.0f} points below the mean by chance alone).",
+        "",
     ]
-    lines += [f"of {args.draws} resamples each.", ""]
-    heads = [METRICS[name].label or name if name in METRICS else name for name in names]
-    lines += ["| AUC | ECE | groups | ICC | " + " | ".join(heads) + " |", "|---" * (4 + len(heads)) + "|"]
-    for world in WORLDS:
-        true = truths(world)
+    names = sorted(
+        {name for of in cells for name in of["counts"]}, key=lambda name: (PARTS.index(name.split()[0]), name)
+    )
+    lines += [
+        "| interval | " + " | ".join(f"{n} groups" for n in args.groups) + " |",
+        "|---" * (1 + len(args.groups)) + "|",
+    ]
+    for name in names:
+        shown = []
         for n_groups in args.groups:
-            for icc in args.icc:
-                shares = cell(world, n_groups, icc, args.runs, args.draws)
-                values = " | ".join(f"{100 * shares[name]:.1f}" for name in names)
-                lines.append(f"| {true['auc']:.3f} | {true['ece_event']:.3f} | {n_groups} | {icc:g} | {values} |")
-                print(lines[-1], flush=True)
-    return [*lines, "", f"{time.perf_counter() - began:.0f} s on one core."]
+            counts = np.array([of["counts"][name] for of in cells if of["groups"] == n_groups and name in of["counts"]])
+            counts = counts[counts[:, 0] >= args.runs / 4] if len(counts) else counts
+            shares = 100 * counts[:, 1] / counts[:, 0] if len(counts) else np.array([])
+            shown.append(f"{shares.mean():.1f} ({shares.min():.0f})" if len(shares) else "")
+        lines.append(f"| {name} | " + " | ".join(shown) + " |")
+    return lines
 
 
 def main() -> None:
@@ -138,12 +148,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--draws", type=int, default=500)
-    parser.add_argument("--groups", type=int, nargs="+", default=[20, 50, 100, 400])
-    parser.add_argument("--icc", type=float, nargs="+", default=[0.0, 0.5])
+    parser.add_argument("--groups", type=int, nargs="+", default=[20, 50, 100, 200, 400])
+    parser.add_argument("--icc", type=float, nargs="+", default=[0.0, 0.2, 0.5])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--cells", type=Path, default=Path("coverage_cells.jsonl"), help="finished cells, a line each")
     parser.add_argument("--out", type=Path, help="also write the table to this file")
     args = parser.parse_args()
     with threadpool_limits(1):
-        lines = measured(args)
+        lines = table(measured(args), args)
+    print("\n".join(lines))
     if args.out:
         args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=["f1"],
         help=f"what thresholds serve, the default one first: {', '.join(SIMPLE_CRITERIA)}, cost:FP:FN, precision_at:P, "
-        "recall_at:R",
+        "recall_at:R; the last two are reached on these rows, and guarantee nothing on others: see --control-risk",
     )
     parser.add_argument("--per-group", choices=GROUP_KEYS, help="correct the calibration for each value of a column")
     parser.add_argument("--min-group-n", type=int, default=100, help="rows a value needs for a correction of its own")
@@ -80,8 +80,10 @@ def _parser() -> argparse.ArgumentParser:
         "--abstain",
         type=_band,
         metavar="WHAT:TARGET",
-        help="a band without verdicts: selective_accuracy:0.95 (cover as much as possible at this accuracy) or "
-        "max_abstention:0.2 (be as accurate as possible, abstaining on no more)",
+        help="a band without verdicts: selective_accuracy:0.95 (cover as much as possible at this accuracy on these "
+        "rows; guarantees nothing on others), selective_accuracy_guaranteed:0.95:0.1 (the same on other groups, as a "
+        "mean over them, with chance 1 - 0.1) or max_abstention:0.2 (be as accurate as possible, abstaining on no "
+        "more)",
     )
     parser.add_argument(
         "--control-risk",
@@ -97,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _band(text: str) -> tuple[str, float]:
+def _band(text: str) -> Any:
     from proofreel.core import CalibrationError
     from proofreel.eval.decisions import parse_band
 
@@ -117,15 +119,17 @@ def _risk(text: str) -> tuple[str, float, float]:
 
 
 def unpromised(decision: Any) -> list[tuple[str, str]]:
-    """Targets reached on the calibration rows alone: the name of each, and the nearest risk that can be promised."""
-    targets = [
-        (point.name, "false_discovery_rate" if point.objective == "precision_at" else "miss_rate", point.target)
+    """Targets reached on the calibration rows alone: the name of each, and the option that promises it."""
+    risks = {"precision_at": "false_discovery_rate", "recall_at": "miss_rate"}
+    options = [
+        (point.name, f"--control-risk {risks[point.objective]}:{1 - point.target:.4g}:0.1")
         for point in decision.points
-        if point.objective in ("precision_at", "recall_at") and point.target < 1
+        if point.objective in risks and point.target < 1
     ]
     if (band := decision.abstain) is not None and band.objective == "selective_accuracy" and band.target < 1:
-        targets.append((f"the abstain band's {band.objective}", "error_rate", band.target))
-    return [(f"{name}", f"{risk}:{1 - target:.4g}:0.1") for name, risk, target in targets]
+        option = f"--abstain selective_accuracy_guaranteed:{band.target:.4g}:0.1"
+        options.append((f"the abstain band's {band.objective}", option))
+    return options
 
 
 def _say(decision: Any, n_rows: int) -> None:
@@ -156,12 +160,15 @@ def _say(decision: Any, n_rows: int) -> None:
             print("             as a mean over groups: a video of 100 claims counts as one of 5")
     for name, promised in unpromised(decision):
         print(f"no promise   {name}: reached on these rows, about as often missed as kept on others")
-        print(f"             with a promise: --control-risk {promised}")
+        print(f"             with a promise: {promised}")
     if (band := decision.abstain) is not None:
         print(
             f"abstain      between {band.refute_at_or_below:.4f} and {band.support_at_or_above:.4f}: "
             f"{band.coverage:.1%} get a verdict, {band.selective_accuracy:.1%} of them right"
         )
+        if (promise := band.guarantee) is not None:
+            print(f"guaranteed   {band.target:g} of its verdicts on other groups, with chance {1 - promise.delta:g},")
+            print("             are right, as a mean over groups that get a verdict")
     for caution in c.cautions():
         print(f"WARNING      {caution}")
 

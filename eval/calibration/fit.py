@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...core import CalibrationError
 from ...models.decision import (
     SIMPLE_CRITERIA,
-    BandCriterion,
+    AbstainBand,
     Calibration,
     Curve,
     Decision,
@@ -30,7 +30,17 @@ from ...models.decision import (
     calibrator_named,
     sigmoid,
 )
-from ..decisions import Criterion, control_risk, estimate_prior, fit_band, fit_points, margin_grid
+from ..decisions import (
+    GUARANTEED,
+    BandTarget,
+    Criterion,
+    control_risk,
+    estimate_prior,
+    fit_band,
+    fit_points,
+    guaranteed_band,
+    margin_grid,
+)
 from ..metrics import Floats, checked
 from ..scoring import Prediction, groups_of, labels_of, margins_of
 from .per_group import MIN_ROWS, fit_corrections
@@ -55,7 +65,7 @@ def fit_decision(
     per_group: PerGroup | None = None,
     prior: float | Sequence[Prediction] | None = None,
     aggregation: str | None = None,
-    abstain: tuple[BandCriterion, float] | None = None,
+    abstain: BandTarget | None = None,
     risks: Sequence[tuple[Risk, float, float]] = (),
 ) -> Decision:
     """Calibration and operating points from calibration-split predictions.
@@ -70,7 +80,8 @@ def fit_decision(
         prior: the positive rate to state probabilities for, or predictions (labels are not looked at) to estimate it
             from. Thresholds are chosen for it, and their values, counts and intervals stated for it.
         aggregation: how margins of several windows became one.
-        abstain: objective and target of a band of probabilities that get no verdict (`abstention.fit_band`).
+        abstain: objective and target of a band of probabilities that get no verdict (`abstention.fit_band`); for
+            `selective_accuracy_guaranteed` also delta (`guaranteed_bands.guaranteed_band`).
         risks: (risk, bound, delta) of points with a guarantee (`risk_control.control_risk`).
 
     Raises:
@@ -91,7 +102,7 @@ def fit_decision(
     criteria = _criteria(objective, p)
     points = fit_points(p, labels, groups, criteria, prior=calibration.prior)
     points += tuple(_controlled(calibration, margins, labels, groups, *risk) for risk in risks)
-    band = None if abstain is None else fit_band(p, labels, groups, *abstain, prior=calibration.prior)
+    band = None if abstain is None else _band(calibration, margins, p, labels, groups, abstain)
     return Decision(calibration, points, default=criteria[0].name, abstain=band, curve=Curve.of(logits, labels))
 
 
@@ -154,13 +165,28 @@ def _controlled(
     calibration: Calibration, margins: Floats, labels: Floats, groups: NDArray, risk: Risk, at_most: float, delta: float
 ) -> OperatingPoint:
     """A point with a guarantee. Its thresholds are fixed margins, seen through the map: no look at these labels."""
+    p, grid = _seen_through(calibration, margins, f"threshold {risk}")
+    return control_risk(p, labels, groups, risk, at_most, delta, thresholds=grid, prior=calibration.prior)
+
+
+def _band(
+    calibration: Calibration, margins: Floats, p: Floats, labels: Floats, groups: NDArray, target: BandTarget
+) -> AbstainBand:
+    """On cross-fitted probabilities p, or, with a guarantee, between fixed margins."""
+    if len(target) == 2:
+        return fit_band(p, labels, groups, *target, prior=calibration.prior)
+    p, grid = _seen_through(calibration, margins, f"abstain band {GUARANTEED}")
+    return guaranteed_band(p, labels, groups, *target[1:], thresholds=grid, prior=calibration.prior)
+
+
+def _seen_through(calibration: Calibration, margins: Floats, where: str) -> tuple[Floats, Floats]:
+    """Probabilities of the margins and of their grid, by a map under which cuts on either are the same."""
     if calibration.by_group is not None or calibration.map.ties_margins:
         raise CalibrationError(
-            f"threshold {risk}: a guarantee needs a map that keeps every margin apart, got {calibration.method}"
+            f"{where}: a guarantee needs a map that keeps every margin apart, got {calibration.method}"
             f"{' with corrections per group' if calibration.by_group else ''}; use temperature, platt or beta without"
         )
-    grid, p = calibration.predict(margin_grid(margins)), calibration.predict(margins)
-    return control_risk(p, labels, groups, risk, at_most, delta, thresholds=grid, prior=calibration.prior)
+    return calibration.predict(margins), calibration.predict(margin_grid(margins))
 
 
 def _usable(predictions: Sequence[Prediction], where: str) -> list[Prediction]:

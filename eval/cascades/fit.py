@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from ...core import CalibrationError, Pair, RowError
 from ...models.cascades import NOBODY, Band, CascadePlan, CascadeStage, View, reached
-from ...models.decision import IDENTITY, BandCriterion, Calibration, sigmoid
+from ...models.decision import IDENTITY, Calibration, sigmoid
 from ..calibration import cross_fitted_logits, fit_calibration, fit_decision, grouped_folds
+from ..decisions import GUARANTEED, BandTarget
 from ..metrics import Floats, roc_auc
 from ..scoring import Prediction, groups_of, labels_of, read_predictions, refuse_teacher_file, score_to
 from .costs import Costs, Unit
@@ -140,7 +141,7 @@ def fit_cascade(
     *,
     unit: Unit = "flops",
     together: bool = True,
-    abstain: tuple[BandCriterion, float] | None = None,
+    abstain: BandTarget | None = None,
     fitted_on: dict[str, Any] | None = None,
     where: str = "cascade",
 ) -> Fitted:
@@ -153,13 +154,18 @@ def fit_cascade(
         method: of every stage's calibration. Platt's two numbers are fitted well by the few rows that reach the end.
         unit: what costs are counted in; pictures are nearly all that long videos cost, and little of short ones.
         together: claims about one evidence come together, and it is read once; or one by one.
-        objective, abstain: as for `calibrating.fit_decision`, on the cascade's probabilities.
+        objective, abstain: as for `fit_decision`, on the cascade's probabilities; no guaranteed band.
         fitted_on: stored with the cascade's decision.
 
     Raises:
         RowError: stages with different rows. CalibrationError: rows of another split or of several, too few of them, or
             a target that no risk reaches.
     """
+    if abstain is not None and abstain[0] == GUARANTEED:
+        raise CalibrationError(
+            f"{where}: a cascade's margins were made with these labels and guarantee nothing, got {GUARANTEED}; "
+            "use selective_accuracy, or calibrate a single verifier"
+        )
     check_aligned(scored, costs)
     rows, used = _rows(scored, method, where)
     costs = [cost.take(used) for cost in costs]

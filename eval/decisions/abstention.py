@@ -3,6 +3,7 @@
 Every pair of cuts between distinct probabilities is a candidate and counts are whole numbers throughout, so the choice
 is exact; nothing assumes that p is calibrated or that the band lies around 0.5. A selective accuracy says nothing about
 which verdict is right: with few supported rows a band may reach it by refuting alone. The counts per state show it.
+What a band reaches on these rows it may miss on others; `guaranteed_bands` promises an accuracy.
 """
 
 from __future__ import annotations
@@ -26,21 +27,34 @@ from ..metrics import Floats, checked
 from ..uncertainty import interval_of, resample
 from .thresholds import all_cuts, stored_interval
 
+BandTarget = tuple[BandCriterion, float] | tuple[BandCriterion, float, float]
+GUARANTEED: BandCriterion = "selective_accuracy_guaranteed"
+DELTA = 0.1
 
-def parse_band(text: str) -> tuple[BandCriterion, float]:
-    """A criterion of a band and its target, as commands take them: `selective_accuracy:0.95`, `max_abstention:0.2`.
+
+def parse_band(text: str) -> BandTarget:
+    """What commands take: `selective_accuracy:0.95`, `max_abstention:0.2`, `selective_accuracy_guaranteed:0.95:0.1`.
+
+    Returns:
+        The criterion and its target; for the guaranteed one also delta, 0.1 where the text names none.
 
     Raises:
         CalibrationError: another criterion, or no number.
     """
+    name, *numbers = text.split(":")
     try:
-        name, target = text.split(":")
-        return BAND_CRITERIA[BAND_CRITERIA.index(name)], float(target)  # type: ignore[arg-type]
-    except ValueError as error:
-        raise CalibrationError(
-            f"--abstain: must be one of {list(BAND_CRITERIA)}, a colon and a number, got {text!r}; write e.g. "
-            "max_abstention:0.2"
-        ) from error
+        values = [float(number) for number in numbers]
+        objective: BandCriterion = BAND_CRITERIA[BAND_CRITERIA.index(name)]  # type: ignore[arg-type]
+    except ValueError:
+        values = []
+    if len(values) == 1:
+        return (objective, values[0], DELTA) if objective == GUARANTEED else (objective, values[0])
+    if len(values) == 2 and objective == GUARANTEED:
+        return objective, values[0], values[1]
+    raise CalibrationError(
+        f"--abstain: must be one of {list(BAND_CRITERIA)}, a colon and a number, got {text!r}; write e.g. "
+        "max_abstention:0.2"
+    )
 
 
 def fit_band(
@@ -84,7 +98,7 @@ def fit_band(
         **counts_of_band(tp, fp, i, j, prior),
         prior=prior,
     )
-    return _with_intervals(band, p, y, groups, n_draws, seed, level)
+    return with_band_intervals(band, p, y, groups, n_draws, seed, level)
 
 
 def selective_counts(band: AbstainBand, p: ArrayLike, labels: ArrayLike) -> dict[str, int]:
@@ -101,9 +115,10 @@ def selective_counts(band: AbstainBand, p: ArrayLike, labels: ArrayLike) -> dict
     return {name: int(np.sum(cell)) for name, cell in cells.items()}
 
 
-def _with_intervals(
+def with_band_intervals(
     band: AbstainBand, p: Floats, y: Floats, groups: ArrayLike, n_draws: int, seed: int, level: float
 ) -> AbstainBand:
+    """The band with intervals of its accuracy and coverage on these rows, and their number of groups."""
     state, resamples = band.decide(p), resample(groups, n_draws, seed)
     decided = state != "abstain"
     right = decided & ((state == "supported") == (y == 1))

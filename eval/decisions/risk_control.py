@@ -42,7 +42,9 @@ _STARTS = 10  # of the sequences for a risk that need not fall along the order; 
 _ROUNDING = 1e-9  # a sum of shares that should be whole
 
 
-class _RiskRows(NamedTuple):
+class RiskRows(NamedTuple):
+    """Checked columns, each of shape (n,)."""
+
     p: Floats
     y: Floats
     group: np.ndarray  # numbered from 0
@@ -87,7 +89,7 @@ def control_risk(
         CalibrationError: too few groups to certify any threshold, however good (says how many), or none certified.
     """
     name = name or f"{risk}_{at_most:g}"
-    rows = _rows(p, labels, groups, risk, at_most, name)
+    rows = risk_rows(p, labels, groups, risk, at_most, name)
     if prior is not None and risk not in PER_CLASS:
         raise CalibrationError(
             f"threshold {name}: a guarantee on these rows does not carry over to another share of claims, got "
@@ -102,7 +104,7 @@ def control_risk(
     starts = n_starts or (1 if risk in PER_CLASS else min(_STARTS, len(grid_T)))
     losses_TG = _losses(rows, grid_T, risk)
     n_T = np.sum(~np.isnan(losses_TG), axis=1)
-    _enough(int(n_T.max()), groups_needed(at_most, delta, starts), risk, name)
+    enough_groups(int(n_T.max()), groups_needed(at_most, delta, starts), risk, name)
     means_T = np.divide(np.nansum(losses_TG, axis=1), n_T, out=np.ones(len(n_T)), where=n_T > 0)
     p_values_T = hoeffding_bentkus(means_T, n_T, at_most)
     order = np.arange(len(grid_T)) if risk == "miss_rate" else np.arange(len(grid_T))[::-1]
@@ -160,11 +162,11 @@ def conformal_threshold(
         raise CalibrationError(
             f"threshold {name}: conformal risk control needs one of {list(PER_CLASS)}, got {risk!r}; use control_risk"
         )
-    rows = _rows(p, labels, groups, risk, at_most, name)
+    rows = risk_rows(p, labels, groups, risk, at_most, name)
     counts = rows.y == (risk == "miss_rate")
     per_group = np.bincount(rows.group, counts, minlength=rows.n_groups)
     n = int(np.sum(per_group > 0))
-    _enough(n, math.ceil(1 / at_most - _ROUNDING) - 1, risk, name)
+    enough_groups(n, math.ceil(1 / at_most - _ROUNDING) - 1, risk, name)
     share = np.where(counts, 1 / np.maximum(per_group, 1)[rows.group], 0.0)
     tp, fp = cumulative_counts(rows.p, rows.y, share)
     total = n - tp if risk == "miss_rate" else fp
@@ -181,7 +183,7 @@ def conformal_threshold(
 
 def group_risk(p: ArrayLike, labels: ArrayLike, groups: ArrayLike, threshold: float, risk: Risk) -> float:
     """The mean over groups of the loss at a threshold: what a risk-controlled point stores. NaN where no row counts."""
-    rows = _rows(p, labels, groups, risk, 0.5, "of a risk")
+    rows = risk_rows(p, labels, groups, risk, 0.5, "of a risk")
     return _mean_loss(_losses(rows, np.array([threshold]), risk)[0])
 
 
@@ -218,7 +220,7 @@ def fixed_sequences(p_values: ArrayLike, delta: float, n_starts: int = 1) -> np.
     return np.unique(np.concatenate(certified)).astype(np.int64)
 
 
-def _rows(p: ArrayLike, labels: ArrayLike, groups: ArrayLike, risk: str, at_most: float, name: str) -> _RiskRows:
+def risk_rows(p: ArrayLike, labels: ArrayLike, groups: ArrayLike, risk: str, at_most: float, name: str) -> RiskRows:
     p, y = checked(p, labels, f"threshold {name}", probabilities=True, to_fit=True)
     if risk not in RISKS or not 0 < at_most < 1:
         raise CalibrationError(
@@ -228,22 +230,26 @@ def _rows(p: ArrayLike, labels: ArrayLike, groups: ArrayLike, risk: str, at_most
     names, group = np.unique(np.asarray(groups), return_inverse=True)
     if group.shape != p.shape:
         raise CalibrationError(f"threshold {name}: needs a group per row, got {len(group)} for {len(p)}; align them")
-    return _RiskRows(p, y, group, len(names))
+    return RiskRows(p, y, group, len(names))
 
 
-def _losses(rows: _RiskRows, grid_T: Floats, risk: Risk) -> Floats:
-    """Share of wrong verdicts among the rows that count, shape (thresholds, groups); NaN in groups without any."""
+def called_by_group(rows: RiskRows, grid_T: Floats) -> tuple[Floats, Floats]:
+    """Supported and other rows called supported, in the last row all of them; shape (thresholds + 1, groups) each."""
     n_cells = len(grid_T) + 1
 
     def called(label: float) -> Floats:
-        """Rows with this label that are called supported, and in the last row all of them, shape (T + 1, G)."""
         own = rows.y == label
         reached = np.searchsorted(grid_T, rows.p[own], side="right")
         cells = np.bincount(reached * rows.n_groups + rows.group[own], minlength=n_cells * rows.n_groups)
         from_above = np.cumsum(cells.reshape(n_cells, rows.n_groups)[::-1], axis=0)[::-1]
         return np.concatenate([from_above[1:], from_above[:1]]).astype(np.float64)
 
-    positive, negative = called(1.0), called(0.0)
+    return called(1.0), called(0.0)
+
+
+def _losses(rows: RiskRows, grid_T: Floats, risk: Risk) -> Floats:
+    """Share of wrong verdicts among the rows that count, shape (thresholds, groups); NaN in groups without any."""
+    positive, negative = called_by_group(rows, grid_T)
     fp, fn = negative[:-1], positive[-1] - positive[:-1]
     wrong, counted = {
         "false_support_rate": (fp, np.broadcast_to(negative[-1], fp.shape)),
@@ -259,7 +265,7 @@ def _mean_loss(losses_G: Floats) -> float:
     return float(np.mean(counted)) if len(counted) else math.nan
 
 
-def _enough(n: int, needed: int, risk: str, name: str) -> None:
+def enough_groups(n: int, needed: int, risk: str, name: str) -> None:
     if n < needed:
         raise CalibrationError(
             f"threshold {name}: needs at least {needed} groups with rows that count for {risk}, got {n}; "
@@ -269,7 +275,7 @@ def _enough(n: int, needed: int, risk: str, name: str) -> None:
 
 def _point(
     name: str,
-    rows: _RiskRows,
+    rows: RiskRows,
     threshold: float,
     guarantee: Guarantee,
     n_draws: int,

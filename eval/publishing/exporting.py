@@ -97,7 +97,10 @@ def refit(decision: Decision, predictions: Sequence[Prediction], fitted_on: dict
     if controlled := [_risk(p) for p in points if p.guarantee is not None]:
         extra["risks"] = controlled
     if decision.abstain is not None:
-        extra["abstain"] = (decision.abstain.objective, decision.abstain.target)
+        band = decision.abstain
+        extra["abstain"] = (band.objective, band.target)
+        if band.guarantee is not None:
+            extra["abstain"] += (band.guarantee.delta,)
     if calibration.by_group is not None:
         corrected = calibration.by_group.corrections.values()
         extra["per_group"] = PerGroup(calibration.by_group.key, min([MIN_ROWS, *(c.n for c in corrected)]))

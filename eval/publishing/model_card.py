@@ -22,10 +22,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ...core import sha256_of
 from ...data_prep.dataset import read_manifest
-from ...models.decision import Decision, OperatingPoint, StoredInterval, read_decision
+from ...models.decision import AbstainBand, Decision, OperatingPoint, StoredInterval, read_decision
 from ...models.directory import VerifierConfig
 from ...models.engine import HEADS, make_head
 from ...models.inputs import LabelWords
+from ..decisions import GUARANTEED
 from ..metrics import METRICS, Hub, Metric
 from ..scoring import read_predictions
 
@@ -382,7 +383,18 @@ def _band(decision: Decision) -> str:
     return (
         f" Who wants a third answer takes p <= {band.refute_at_or_below:.4f} as refuted, p >= "
         f"{band.support_at_or_above:.4f} as supported and nothing in between: {band.coverage:.1%} of the fitting rows "
-        f"then have a verdict, {band.selective_accuracy:.1%} of these are right."
+        f"then have a verdict, {band.selective_accuracy:.1%} of these are right.{_band_promise(band)}"
+    )
+
+
+def _band_promise(band: AbstainBand) -> str:
+    if band.objective != GUARANTEED:
+        return " That is what these rows show; other groups are promised nothing."
+    if band.guarantee is None or band.guarantee.delta is None:
+        return " At the stated share of supported claims nothing is promised."
+    return (
+        f" Guaranteed, with chance {1 - band.guarantee.delta:g}: on other groups at least {band.target:g} are right, "
+        "as a mean over groups that get a verdict."
     )
 
 

@@ -41,7 +41,7 @@ def with_prior(decision: Decision | None, prior: float | None) -> Decision:
         return fitted
     moved = calibration.offset - fitted.calibration.offset
     points = tuple(_point(point, fitted.curve, calibration, moved) for point in fitted.points)
-    band = fitted.abstain and _band(fitted.abstain, fitted.curve, calibration)
+    band = fitted.abstain and _band(fitted.abstain, fitted.curve, calibration, moved)
     return dataclasses.replace(fitted, calibration=calibration, points=points, abstain=band, fitted=fitted)
 
 
@@ -103,9 +103,7 @@ def _nothing(point: OperatingPoint, curve: Curve, calibration: Calibration) -> O
 
 def _guaranteed(point: OperatingPoint, calibration: Calibration, moved: float) -> OperatingPoint:
     """The same verdicts; the promise where it is about rows of one class."""
-    threshold = point.threshold
-    if 0 < threshold < 1:
-        threshold = float(sigmoid(log_odds(threshold) + moved))
+    threshold = _moved(point.threshold, moved)
     rate = point.positive_rate if calibration.prior is None else calibration.prior
     counts = stated((point.tp, point.fp, point.tn, point.fn), rate)
     if calibration.prior is None:
@@ -119,8 +117,37 @@ def _guaranteed(point: OperatingPoint, calibration: Calibration, moved: float) -
     return dataclasses.replace(point, guarantee=None, interval=None, caution=caution)
 
 
-def _band(band: AbstainBand, curve: Curve | None, calibration: Calibration) -> AbstainBand:
+def _moved(threshold: float, by: float) -> float:
+    """The threshold that gives the same verdicts on probabilities moved by this in log-odds."""
+    return float(sigmoid(log_odds(threshold) + by)) if 0 < threshold < 1 else threshold
+
+
+def _unpromised(band: AbstainBand, calibration: Calibration, moved: float) -> AbstainBand:
+    """A guaranteed band: the same verdicts, its promise withdrawn, since it was of all rows as calibrated."""
+    positive, negative = ("tp", "fn", "abstained_positive"), ("fp", "tn", "abstained_negative")
+    counts = {name: float(getattr(band, name)) for name in (*positive, *negative)}
+    if calibration.prior is not None:
+        for names, share in ((positive, calibration.prior), (negative, 1 - calibration.prior)):
+            own = sum(counts[name] for name in names)
+            counts |= {name: counts[name] * share * band.n / own for name in names if own}
+    return dataclasses.replace(
+        band,
+        support_at_or_above=_moved(band.support_at_or_above, moved),
+        refute_at_or_below=_moved(band.refute_at_or_below, moved),
+        prior=calibration.prior,
+        guarantee=None,
+        caution=(
+            f"the abstain band of {band.objective} promises nothing at this share: its guarantee was of all rows as "
+            "calibrated, and is withdrawn."
+        ),
+        **counts,  # type: ignore[arg-type]  # restated counts need not be whole
+    )
+
+
+def _band(band: AbstainBand, curve: Curve | None, calibration: Calibration, moved: float) -> AbstainBand:
     band = dataclasses.replace(band, selective_accuracy_interval=None, coverage_interval=None)
+    if band.objective == "selective_accuracy_guaranteed":
+        return _unpromised(band, calibration, moved)
     if curve is None:
         return band
     p, tp, fp = curve.above(calibration.offset)

@@ -34,7 +34,7 @@ from .stored import (
 
 State = Literal["supported", "refuted", "abstain"]
 STATES: tuple[State, ...] = get_args(State)
-BandCriterion = Literal["selective_accuracy", "max_abstention"]
+BandCriterion = Literal["selective_accuracy", "selective_accuracy_guaranteed", "max_abstention"]
 BAND_CRITERIA: tuple[BandCriterion, ...] = get_args(BandCriterion)
 _COUNTS = ("tp", "fp", "tn", "fn", "abstained_positive", "abstained_negative")
 
@@ -46,13 +46,16 @@ class AbstainBand:
     Attributes:
         support_at_or_above: p at least this is `supported`; above 1, nothing is.
         refute_at_or_below: p at most this is `refuted`; below 0, nothing is. Strictly below the other threshold.
-        objective: `selective_accuracy` (cover as much as possible at this accuracy or better) or `max_abstention`
-            (be as accurate as possible, abstaining on no more than this share).
+        objective: `selective_accuracy` (cover as much as possible at this accuracy or better on the fitting rows),
+            `selective_accuracy_guaranteed` (the same, promised for other groups) or `max_abstention` (be as accurate as
+            possible, abstaining on no more than this share).
         target: that accuracy, or that share.
         tp, fp: supported verdicts that are right and wrong. tn, fn: refuted verdicts that are right and wrong.
         abstained_positive, abstained_negative: rows without a verdict, by label.
         selective_accuracy_interval, coverage_interval: clustered by group, for these thresholds held fixed.
         prior: the share of supported rows that counts and intervals are stated for; None: that of the fitting rows.
+        guarantee: where the accuracy is promised; its risk is `selective_error_rate`.
+        caution: what does not hold of it, in a sentence; None nearly always.
     """
 
     support_at_or_above: float
@@ -69,6 +72,8 @@ class AbstainBand:
     coverage_interval: StoredInterval | None = None
     n_groups: int | None = None
     prior: float | None = None
+    guarantee: Guarantee | None = None
+    caution: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse thresholds that are not numbers in order, and an unknown objective."""
@@ -135,7 +140,8 @@ class AbstainBand:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str) -> AbstainBand:
         """The band a dict describes; `CalibrationError` on unknown or missing keys."""
-        nested: dict[str, type] = dict.fromkeys(("selective_accuracy_interval", "coverage_interval"), StoredInterval)
+        nested: dict[str, type] = {"guarantee": Guarantee}
+        nested |= dict.fromkeys(("selective_accuracy_interval", "coverage_interval"), StoredInterval)
         return from_dict(cls, with_nested(values, nested, where), where)
 
 

@@ -120,7 +120,8 @@ def prior_notes(notes: tuple[str, ...], decision: Decision) -> tuple[str, ...]:
     """The notes with the sentence on the prior, and on what does not hold at it, made right for this decision."""
     calibration = decision.calibration
     kept = tuple(note for note in notes if not note.startswith(_PRIOR))
-    reasons = dict.fromkeys(point.caution for point in decision.points if point.caution)
+    cautious = (*decision.points, *([decision.abstain] if decision.abstain is not None else []))
+    reasons = dict.fromkeys(each.caution for each in cautious if each.caution)
     cautions = tuple(f"{_PRIOR} where {reason}" for reason in reasons)
     if calibration.prior is None:
         return (*kept, *cautions)

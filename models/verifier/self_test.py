@@ -161,6 +161,8 @@ def _problems(directory: Path, cases: list[dict[str, Any]]) -> Iterator[str]:
     path = directory / "golden" / "settings.json"
     recorded, now = (read_json(path) if path.is_file() else {}), _settings(directory, decision)
     for name, value in recorded.items():
+        if name == "abstain" and value is not None:  # older directories hold nulls
+            value = {key: of for key, of in value.items() if of is not None}
         if now.get(name) != value:
             yield f"{name}: golden inputs were made with {value}, the directory says {now.get(name)}"
 
@@ -169,7 +171,7 @@ def _settings(directory: Path, decision: Decision | None) -> dict[str, Any]:
     config = read_json(directory / CONFIG)
     settings = {name: config.get(name) for name in _SETTINGS}
     if decision is not None:
-        band = None if decision.abstain is None else dataclasses.asdict(decision.abstain)
+        band = None if decision.abstain is None else decision.abstain.to_dict()
         settings["thresholds"] = {point.name: point.threshold for point in decision.points}
         settings |= {"default": decision.default, "abstain": json.loads(json.dumps(band))}
     return settings

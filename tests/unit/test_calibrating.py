@@ -203,9 +203,9 @@ def test_what_reaches_a_target_on_these_rows_alone_is_said_beside_what_can_be_pr
         _predictions(), "platt", ["precision_at:0.7", "recall_at:0.9"], abstain=("selective_accuracy", 0.8)
     )
     assert [promised for _, promised in unpromised(decision)] == [
-        "false_discovery_rate:0.3:0.1",
-        "miss_rate:0.1:0.1",
-        "error_rate:0.2:0.1",
+        "--control-risk false_discovery_rate:0.3:0.1",
+        "--control-risk miss_rate:0.1:0.1",
+        "--abstain selective_accuracy_guaranteed:0.8:0.1",
     ]
 
 

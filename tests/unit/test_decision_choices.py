@@ -42,6 +42,19 @@ def test_a_band_and_guaranteed_points_are_stored_and_told(predictions, tmp_path,
     assert "get a verdict" in said
 
 
+def test_a_guaranteed_band_is_stored_and_a_plain_one_names_it(predictions, tmp_path, capsys):
+    words = ["--method", "platt", "--abstain"]
+    band = fitted(predictions, tmp_path / "c", *words, "selective_accuracy_guaranteed:0.6:0.2").abstain
+    assert band is not None
+    assert band.guarantee is not None
+    assert (band.guarantee.at_most, band.guarantee.delta) == (0.4, 0.2)
+    assert "guaranteed   0.6 of its verdicts" in capsys.readouterr().out
+    fitted(predictions, tmp_path / "d", *words, "selective_accuracy:0.6")
+    said = capsys.readouterr().out
+    assert "no promise   the abstain band" in said
+    assert "selective_accuracy_guaranteed:0.6:0.1" in said
+
+
 def test_without_being_asked_there_is_neither(predictions, tmp_path):
     decision = fitted(predictions, tmp_path / "c")
     assert decision.abstain is None
