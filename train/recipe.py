@@ -43,6 +43,7 @@ from ..models.directory import (
     BaseModel,
     VerifierConfig,
     check_start,
+    describe_adapter,
     read_directory,
     relative_base,
     requirements_of,
@@ -454,13 +455,11 @@ def _fill(folder: Path, final: Path, gathered: Path, encoder: Encoder, config: V
         for file in gathered.glob(pattern):
             shutil.copy2(file, weights / file.name)
     if config.weights == "adapter":
-        path = weights / "adapter_config.json"
-        values = json.loads(path.read_text(encoding="utf-8")) | {"base_model_name_or_path": base.path}
-        path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        describe_adapter(weights, base.path)
     moved = cast_weights(weights, getattr(torch, config.dtype))
     trained = config.trained | ({} if moved is None else {"cast_on_save": {"dtype": config.dtype, "rms_change": moved}})
     encoder.processor.save_pretrained(folder / "processor")
-    config = dataclasses.replace(config, base=base, trained=trained)
+    config = dataclasses.replace(config, base=base, chat=encoder.chat.turns, trained=trained)
     (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
 
 

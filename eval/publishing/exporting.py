@@ -26,6 +26,7 @@ from ...models.directory import (
     MANIFEST,
     Dtype,
     VerifierConfig,
+    describe_adapter,
     fingerprint,
     read_directory,
     relative_base,
@@ -350,6 +351,8 @@ def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path
     unwanted = shutil.ignore_patterns(MANIFEST)
     shutil.copytree(ready.draft, folder, dirs_exist_ok=True, ignore=unwanted, copy_function=move_or_copy)
     (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
+    if config.weights == "adapter":
+        describe_adapter(folder / "adapter", config.base.path)
     write_decision(folder, read_decision(ready.calibration))
     if (fitted := ready.calibration / FITTED_ROWS_FILE).is_file():  # a report by this directory can prove its rows new
         shutil.copy2(fitted, folder / FITTED_ROWS_FILE)
@@ -369,6 +372,7 @@ def _described(config: VerifierConfig, out: Path, ready: _Ready, verifier: Verif
         config,
         base=dataclasses.replace(config.base, path=path),
         windowing=verifier.windowing,
+        chat=verifier.encoder.chat.turns,
         requirements=needed | config.requirements,
         trained=trained,
     )

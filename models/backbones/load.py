@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from transformers import AutoProcessor, AutoTokenizer
 
 from ...core import DirectoryError, sha256_of
 from ..engine import Head, use_prefix_split, vision_tower
-from ..inputs import LabelWords
+from ..inputs import LabelWords, template_of
 from .base import Backbone
 from .families import backbone_for
 from .hub import download
@@ -75,7 +74,7 @@ def load_processor(path: str | Path) -> Any:
     Of a text checkpoint it is a `TextProcessor`, its tokenizer alone.
 
     Raises:
-        DirectoryError: a file that asks for code or files from elsewhere, or a chat template that may not end.
+        DirectoryError: a file that asks for code or files from elsewhere, or a class that is not loaded here.
     """
     check_settings(Path(path))
     if any((Path(path) / name).is_file() for name in _PROCESSOR_FILES):
@@ -96,31 +95,12 @@ class TextProcessor:
         Raises:
             DirectoryError: the tokenizer has no chat template.
         """
-        if not tokenizer.chat_template:
-            raise DirectoryError(
-                f"{where}: the tokenizer has no chat template, got None; use a checkpoint that was tuned to chat"
-            )
+        template_of(tokenizer, where)
         self.tokenizer = tokenizer
-
-    def apply_chat_template(self, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
-        """Render messages whose content may be a list of parts, as processors of vision backbones take it.
-
-        Templates of text checkpoints join strings, and fail on a list or leave it out, so the parts are joined here.
-        """
-        return self.tokenizer.apply_chat_template([_joined(m) for m in messages], **options)
 
     def save_pretrained(self, directory: str | Path) -> Any:
         """Write the tokenizer's files with its chat template."""
         return self.tokenizer.save_pretrained(directory)
-
-
-def _joined(message: dict[str, Any]) -> dict[str, Any]:
-    content = message["content"]
-    if isinstance(content, str):
-        return message
-    if media := [part["type"] for part in content if part["type"] != "text"]:
-        raise DirectoryError(f"chat template: a text backbone has no place for it, got a part of type {media[0]!r}")
-    return {**message, "content": "".join(part["text"] for part in content)}
 
 
 def load_backbone(

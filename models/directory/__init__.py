@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
+    from .adapter_files import describe_adapter
     from .adapters import check_places, check_start, start_from, write_merged
     from .format import (
         CONFIG,
@@ -37,6 +38,7 @@ __all__ = [
     "check_manifest",
     "check_places",
     "check_start",
+    "describe_adapter",
     "find_verifier",
     "fingerprint",
     "load_parts",

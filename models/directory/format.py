@@ -33,10 +33,10 @@ from ...core import ConfigError, DirectoryError, Label, Prompt, from_mapping, sh
 from ...data_prep.media import FrameSampling
 from ..backbones import check_safetensors, check_settings, download, is_plain_name, read_json
 from ..engine import HEADS
-from ..inputs import PositionRule, TimeRule, Windowing
+from ..inputs import ChatTurns, PositionRule, TimeRule, Windowing
 
-SCHEMA_VERSION = "1.2"
-_OLDER = ("1.0", "1.1")  # schemas that are read
+SCHEMA_VERSION = "1.3"
+_OLDER = ("1.0", "1.1", "1.2")  # schemas that are read
 MANIFEST = "MANIFEST.sha256"
 CONFIG = "verifier_config.json"
 ALLOWED_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".md", ".html", ".parquet")
@@ -79,6 +79,7 @@ class VerifierConfig:
     time_rule: TimeRule = "rounded"  # schemas 1.0 and 1.1 do not record it: theirs is "truncated"
     head: str = "next_token"  # one of `HEADS`
     labels: tuple[Label, ...] = ("supported", "refuted")
+    chat: ChatTurns | None = None  # what the chat template writes; schemas before 1.3 do not record it
     max_tokens: int = 8192
     claims_per_row: int = 32
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -178,7 +179,7 @@ def read_directory(directory: str | Path) -> VerifierConfig:
 
 def _rules_of(version: str) -> dict[str, str]:
     """What a directory of this schema means by saying nothing."""
-    return {"time_rule": "truncated"} if version in _OLDER else {}
+    return {"time_rule": "truncated"} if version in ("1.0", "1.1") else {}
 
 
 def _check_config(path: Path, config: VerifierConfig) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from safetensors import safe_open
 
 from ...core import ConfigError, DirectoryError, ModelInputError
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from ..decision import CALIBRATION_FILE, Decision, read_decision
 from ..engine import Head, make_head
 from ..inputs import TIME_RULES, Encoder, LabelWords, Windowing
+from .adapter_files import adapter_config, check_adapter, check_adapter_files
 from .format import EvidenceKind, VerifierConfig, check_requirements, find_verifier, fingerprint, read_directory
 
 _log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ def load_weights(
     from peft import PeftModel
 
     if adapter:
-        _check_adapter_files(directory / "adapter")
+        check_adapter_files(directory / "adapter")
     base_path = find_base(directory, config, base)
     # With an adapter the head's weights are in its file: what stands in their place until then does not matter.
     words = None if adapter else LabelWords(config.supported_id, config.refuted_id)
@@ -209,14 +209,16 @@ def load_weights(
         return _placed(model, quantised, device)
     folder = directory / "adapter"
     try:
-        adapted = PeftModel.from_pretrained(model, str(folder), autocast_adapter_dtype=False)
+        adapted = PeftModel.from_pretrained(
+            model, str(folder), autocast_adapter_dtype=False, config=adapter_config(folder)
+        )
     except (KeyError, RuntimeError) as error:  # a head that is missing, or tensors of other shapes
         reason = str(error).splitlines()[0]
         raise DirectoryError(
             f"{folder}: the adapter's weights do not fit this base and head, missing or misshapen: {reason}; "
             "export the verifier again"
         ) from error
-    _check_adapter(folder, adapted)
+    check_adapter(folder, adapted)
     return _placed(adapted, quantised, device)
 
 
@@ -269,6 +271,7 @@ def make_encoder(processor_path: str | Path, model_config: Any, config: Verifier
         config.position_rule,
         config.max_tokens,
         config.time_rule,
+        config.chat,
     )
 
 
@@ -282,27 +285,6 @@ def _placed(model: Any, quantised: Any, device: torch.device | None) -> Any:
 
 def _named(quantization: dict[str, Any] | None) -> str:
     return "unquantised" if quantization is None else str(quantization.get("bnb_4bit_quant_type", "fp4")).upper()
-
-
-def _check_adapter_files(folder: Path) -> None:
-    """peft asks the hub for files that are not there, and takes pickles from it."""
-    for name in ("adapter_config.json", "adapter_model.safetensors"):
-        if not (folder / name).is_file():
-            raise DirectoryError(f"{folder}: the adapter is incomplete, missing {name}; export the verifier again")
-
-
-def _check_adapter(folder: Path, adapted: Any) -> None:
-    """peft leaves a weight that its file lacks as it was initialised, and drops one it has no place for."""
-    from peft import get_peft_model_state_dict
-
-    with safe_open(folder / "adapter_model.safetensors", "pt") as tensors:
-        stored = set(tensors.keys())
-    expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
-    if stored != expected:
-        raise DirectoryError(
-            f"{folder}: the adapter's weights do not fit its configuration, missing {sorted(expected - stored)[:5]}, "
-            f"unexpected {sorted(stored - expected)[:5]}; export the verifier again"
-        )
 
 
 def _quantization(directory: Path, config: VerifierConfig) -> Any:

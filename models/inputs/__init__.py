@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
+    from .chat_template import ChatRenderer, ChatTemplateError, ChatTurns, template_of
     from .chat_text import LabelWords
     from .encoder import (
         DTYPES,
@@ -37,6 +38,9 @@ __all__ = [
     "POSITION_RULES",
     "TEXT_LAYOUT",
     "TIME_RULES",
+    "ChatRenderer",
+    "ChatTemplateError",
+    "ChatTurns",
     "EncodedEvidence",
     "Encoder",
     "LabelWords",
@@ -51,6 +55,7 @@ __all__ = [
     "mrope_positions",
     "pack_features",
     "read_media",
+    "template_of",
     "tensor_bytes",
     "unpack_features",
 ]

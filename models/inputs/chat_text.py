@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...core import Evidence, ModelInputError, Passage, Prompt, Transcript, chat_turn
+from ...core import Evidence, ModelInputError, Passage, Prompt, Transcript, text_part
+from .chat_template import ChatTurns, chat_turns
 
 
 @dataclass(frozen=True)
@@ -30,36 +31,30 @@ class LabelWords:
 
 
 class ChatText:
-    """Renders a prompt through a checkpoint's own chat template, split at the evidence/claim cut."""
+    """A prompt between the turns of a checkpoint's chat template, split at the evidence/claim cut."""
 
-    def __init__(self, prompt: Prompt, processor: Any) -> None:
-        """`processor` is the checkpoint's; its tokenizer must hold the template's special tokens."""
+    def __init__(self, prompt: Prompt, processor: Any, turns: ChatTurns | None = None) -> None:
+        """`processor` is the checkpoint's; `turns` are those a verifier directory records, else its template's.
+
+        Raises:
+            DirectoryError: the processor's template fails, or does not let claims follow one prefix.
+        """
         self.prompt = prompt
-        self._render = processor.apply_chat_template
+        self.turns = turns or chat_turns(processor)
         self._special = sorted(set(processor.tokenizer.all_special_tokens) | set(processor.tokenizer.get_added_vocab()))
-        sentinel = "\x00"  # cannot occur in a claim: rows refuse control characters
-        head = self._render([chat_turn("system", prompt.system)], tokenize=False)
-        whole = self._render(
-            [chat_turn("system", prompt.system), chat_turn("user", sentinel)],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-        if not whole.startswith(head) or sentinel not in whole:
-            raise ModelInputError("chat template: a later turn changes an earlier one; use the checkpoint's template")
-        self._before, self._after = whole[len(head) :].split(sentinel)
 
     def prefix(self, evidence: tuple[Evidence, ...]) -> str:
         """Text of the shared prefix, one placeholder per image or video."""
         for e in evidence:
             if isinstance(e, (Transcript, Passage)):
                 self._refuse_special(e.text, "evidence text")
-        return self._render(self.prompt.evidence_messages(evidence), tokenize=False)
+        return self.turns.system(self.prompt.system) + self.turns.user(self.prompt.parts(evidence))
 
     def claim(self, claim: str, context: str | None = None) -> str:
         """Text that follows the prefix, up to and including the last token before the verdict."""
         text = self.prompt.claim_text(claim, context)
         self._refuse_special(text, "claim")
-        return f"{self._before}{text}{self._after}{self.prompt.response_prefix}"
+        return self.turns.user([text_part(text)]) + self.turns.before_answer + self.prompt.response_prefix
 
     def _refuse_special(self, text: str, where: str) -> None:
         # A claim that closes its own turn, or opens a video, would change the question.

@@ -34,6 +34,7 @@ from ...data_prep.media import (
     read_image,
     target_size,
 )
+from .chat_template import ChatTurns
 from .chat_text import ChatText
 from .mrope import PositionRule, TimeRule, VisionLayout, mrope_positions
 
@@ -173,8 +174,9 @@ class Encoder:
         rule: PositionRule = "published",
         max_tokens: int = 8192,
         time_rule: TimeRule = "rounded",
+        turns: ChatTurns | None = None,
     ) -> None:
-        """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut.
+        """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut. `turns`: as of `ChatText`.
 
         Raises:
             ModelInputError: the processor's patches are not those that `data_prep.media` sizes pictures for, or it
@@ -185,7 +187,8 @@ class Encoder:
         self.processor, self.layout, self.prompt, self.sampling = processor, layout, prompt, sampling
         self.rule: PositionRule = rule
         self.time_rule: TimeRule = time_rule
-        self.tokenizer, self.max_tokens, self.chat = processor.tokenizer, max_tokens, ChatText(prompt, processor)
+        self.tokenizer, self.max_tokens = processor.tokenizer, max_tokens
+        self.chat = ChatText(prompt, processor, turns)
 
     def claim_ids(self, claim: str, context: str | None = None) -> torch.Tensor:
         """(L,) token ids that follow a prefix, up to the verdict position."""

@@ -216,7 +216,7 @@ def evidence_parts(
     """
     media = read_media(evidence, sampling, media_root, frame_cache)
     videos, images = iter(media.videos), iter(media.images_HWC)
-    worded = (prompt or Prompt()).evidence_messages(evidence)[-1]["content"]
+    worded = (prompt or Prompt()).parts(evidence)
     parts: list[dict[str, Any]] = []
     for piece, part in zip(evidence, worded, strict=True):
         if isinstance(piece, VideoSegment):

@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from ...core import ConfigError, DirectoryError
 from ...data_prep.language import Completion, LanguageModelError, Message, normal_word
+from ..inputs import ChatRenderer, ChatTemplateError, template_of
 
 
 class LocalLanguageModel:
@@ -59,6 +60,7 @@ class LocalLanguageModel:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         self.seed, self.temperature = seed, temperature
         self.tokenizer, self.model = _load(Path(path), dtype)
+        self._render = ChatRenderer(template_of(self.tokenizer, path), self.tokenizer.special_tokens_map, path)
         self.model.to(self.device).eval()
         self._end_ids = _end_ids(self.model.generation_config, self.tokenizer)
         sampling = {"do_sample": True, "temperature": temperature, "top_k": 0} if temperature else {"do_sample": False}
@@ -118,11 +120,9 @@ class LocalLanguageModel:
     def _prompt(self, messages: Sequence[Message]) -> list[int]:
         """Token ids up to where the answer begins."""
         try:
-            text = self.tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
-        except Exception as error:  # jinja2's, or a template's own
-            raise LanguageModelError(
-                f"chat template: refuses the conversation, got {error}; change the roles"
-            ) from error
+            text = self._render(messages)
+        except ChatTemplateError as error:
+            raise LanguageModelError(f"{error}; or change the roles of the conversation") from error
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         longest = getattr(self.model.config, "max_position_embeddings", None)
         if not ids or (longest is not None and len(ids) >= longest):
@@ -173,8 +173,7 @@ def _load(path: Path, dtype: str) -> tuple[Any, Any]:
     wrong = {k: sorted(info[k])[:5] for k in ("missing_keys", "unexpected_keys", "mismatched_keys") if info.get(k)}
     if wrong:
         raise DirectoryError(f"{path}: weights do not fit the model, got {wrong}; use an unmodified checkpoint")
-    if tokenizer.chat_template is None:
-        raise DirectoryError(f"{path}: the tokenizer has no chat template, got None; use an instruction-tuned model")
+    template_of(tokenizer, path)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer, model

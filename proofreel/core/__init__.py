@@ -36,7 +36,7 @@ from .pairs import (
     problems_of,
     span_problems,
 )
-from .prompt import Prompt, chat_turn
+from .prompt import Prompt, text_part
 from .spans import Span, complement, draw_apart, is_seconds, merged, overlap_s, total_s, without
 from .storage import DamagedEntryError, EntryStore, seal, sha256_of, sharded, unseal, write_whole
 
@@ -70,7 +70,6 @@ __all__ = [
     "Split",
     "Transcript",
     "VideoSegment",
-    "chat_turn",
     "cited_sentences",
     "complement",
     "draw_apart",
@@ -95,6 +94,7 @@ __all__ = [
     "sha256_of",
     "sharded",
     "span_problems",
+    "text_part",
     "total_s",
     "unseal",
     "without",

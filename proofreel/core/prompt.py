@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
 
 from .errors import ConfigError
 from .pairs import Evidence, Image, Pair, Passage, Transcript, VideoSegment
@@ -44,9 +43,9 @@ class Prompt:
         """Hash of every template and word: two verifiers with equal hashes ask the same question."""
         return hashlib.sha256(json.dumps(dataclasses.asdict(self), sort_keys=True).encode()).hexdigest()
 
-    def evidence_messages(self, evidence: tuple[Evidence, ...]) -> list[dict[str, Any]]:
-        """Chat messages for the shared prefix: the system turn and one user turn that holds the evidence in order."""
-        return [chat_turn("system", self.system), {"role": "user", "content": [self._part(e) for e in evidence]}]
+    def parts(self, evidence: tuple[Evidence, ...]) -> list[dict[str, str]]:
+        """The evidence in order, as the parts of a chat message."""
+        return [self._part(e) for e in evidence]
 
     def claim_text(self, claim: str, context: str | None = None) -> str:
         """The words of the claim's own user turn."""
@@ -69,16 +68,12 @@ class Prompt:
         if isinstance(evidence, Image):
             return {"type": "image", "image": evidence.path}
         if isinstance(evidence, Passage):
-            return _text(self.passage.replace("{text}", evidence.text) + "\n")
-        return _text(self.transcript.replace("{span}", _span(evidence)).replace("{text}", evidence.text) + "\n")
+            return text_part(self.passage.replace("{text}", evidence.text) + "\n")
+        return text_part(self.transcript.replace("{span}", _span(evidence)).replace("{text}", evidence.text) + "\n")
 
 
-def chat_turn(role: str, text: str) -> dict[str, Any]:
-    """One chat message that is text alone."""
-    return {"role": role, "content": [_text(text)]}
-
-
-def _text(text: str) -> dict[str, str]:
+def text_part(text: str) -> dict[str, str]:
+    """A part of a chat message that is text."""
     return {"type": "text", "text": text}
 
 

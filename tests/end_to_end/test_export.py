@@ -21,6 +21,7 @@ from proofreel.eval.scoring.predictions import Prediction, read_predictions, wri
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import read_decision
 from proofreel.models.directory.format import CONFIG, check_manifest, fingerprint, read_directory, write_manifest
+from proofreel.models.inputs.chat_template import QWEN_VL
 from proofreel.models.verifier.self_test import selftest
 from proofreel.models.verifier.verifier import Verifier
 
@@ -115,6 +116,13 @@ def test_the_directory_holds_all_its_parts_and_nothing_else(exported):
     listed = (exported / "MANIFEST.sha256").read_text().splitlines()
     assert {line.split("  ")[1] for line in listed} == files - {"MANIFEST.sha256"}
     assert not [p for p in exported.parent.iterdir() if p.name.startswith(".")]
+
+
+def test_what_runs_no_program_of_its_own_is_stored_the_chat_turns_and_every_adapted_layer(exported):
+    assert read_directory(exported).chat == QWEN_VL
+    named = json.loads((exported / "adapter" / "adapter_config.json").read_text())["target_modules"]
+    stored = load_file(exported / "adapter" / "adapter_model.safetensors")
+    assert named == sorted({name.removeprefix("base_model.model.").split(".lora_")[0] for name in stored})
 
 
 def test_requirements_come_with_a_reason_each(exported, merged):

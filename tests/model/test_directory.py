@@ -11,12 +11,8 @@ import pytest
 
 from proofreel.core.errors import DirectoryError
 from proofreel.core.storage import sha256_of
-from proofreel.models.backbones.qwen25 import TEXT_CHAT_TEMPLATE
-from proofreel.models.backbones.qwen25_vl import CHAT_TEMPLATE
 from proofreel.models.backbones.safety import (
-    MAX_CHARACTERS,
     MAX_JSON_BYTES,
-    check_chat_template,
     check_safetensors,
     check_settings,
 )
@@ -130,8 +126,6 @@ def test_cut_weights_are_refused(copy, cut):
         ("processor/tokenizer_config.json", {"tokenizer_class": "EvilTokenizer"}),
         ("processor/tokenizer_config.json", {"vocab_file": "/etc/passwd"}),
         ("processor/tokenizer_config.json", {"tokenizer_file": "../../tokenizer.json"}),
-        ("processor/tokenizer_config.json", {"chat_template": "{{ messages.__class__ }}"}),
-        ("processor/tokenizer_config.json", {"chat_template": [{"name": "d", "template": "{{ range(9) }}"}]}),
         ("processor/processor_config.json", {"auto_map": {"AutoProcessor": "evil.Processor"}}),
         ("processor/processor_config.json", {"processor_class": "EvilProcessor"}),
         ("processor/processor_config.json", {"image_processor": {"image_processor_type": "os.system"}}),
@@ -153,9 +147,9 @@ def test_cut_weights_are_refused(copy, cut):
         ("adapter/adapter_config.json", {"modules_to_save": ["lm_head"]}),
         ("adapter/adapter_config.json", {"loftq_config": {"loftq_bits": 4}}),
         ("adapter/adapter_config.json", {"a_setting_of_tomorrow": 1}),
-        ("adapter/adapter_config.json", {"target_modules": "(a+)+b"}),
-        ("adapter/adapter_config.json", {"target_modules": ".*" * 9}),
-        ("adapter/adapter_config.json", {"target_modules": "a" * 3000}),
+        ("adapter/adapter_config.json", {"rank_pattern": {"(a+)+b": 4}}),
+        ("adapter/adapter_config.json", {"alpha_pattern": {".*" * 9: 4}}),
+        ("adapter/adapter_config.json", {"alpha_pattern": {"a" * 3000: 4}}),
     ],
 )
 def test_settings_that_order_a_library_about_are_refused(copy, name, changes):
@@ -318,75 +312,6 @@ def test_reports_for_people_may_hold_what_they_like(copy):
     (copy / "eval" / "metrics.json").write_text('{"auc": NaN}')
     sign(copy)
     assert read_directory(copy) == read_directory(KEPT)
-
-
-QWEN_VL = (
-    "{% set image_count = namespace(value=0) %}{% set video_count = namespace(value=0) %}"
-    "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}<|im_start|>system\n"
-    "You are a helpful assistant.<|im_end|>\n{% endif %}<|im_start|>{{ message['role'] }}\n"
-    "{% if message['content'] is string %}{{ message['content'] }}<|im_end|>\n{% else %}"
-    "{% for content in message['content'] %}"
-    "{% if content['type'] == 'image' or 'image' in content or 'image_url' in content %}"
-    "{% set image_count.value = image_count.value + 1 %}"
-    "{% if add_vision_id %}Picture {{ image_count.value }}: {% endif %}<|vision_start|><|image_pad|><|vision_end|>"
-    "{% elif 'text' in content %}{{ content['text'] }}{% endif %}{% endfor %}<|im_end|>\n{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-QWEN_TEXT = (
-    "{%- if tools %}{{- '<|im_start|>system\n' }}{%- if messages[0]['role'] == 'system' %}"
-    "{{- messages[0]['content'] }}{%- else %}{{- 'You are Qwen.' }}{%- endif %}"
-    '{%- for tool in tools %}{{- "\n" }}{{- tool | tojson }}{%- endfor %}{%- endif %}'
-    '{%- for message in messages %}{%- if (message.role == "user") or (message.role == "system" and not loop.first) '
-    'or (message.role == "assistant" and not message.tool_calls) %}'
-    "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}"
-    '{%- elif message.role == "assistant" %}{%- for tool_call in message.tool_calls %}'
-    "{%- if tool_call.function is defined %}{%- set tool_call = tool_call.function %}{%- endif %}"
-    "{{- tool_call.name }}{{- tool_call.arguments | tojson }}{%- endfor %}"
-    '{%- elif message.role == "tool" %}'
-    '{%- if (loop.index0 == 0) or (messages[loop.index0 - 1].role != "tool") %}{{- "x" }}{%- endif %}'
-    "{%- endif %}{%- endfor %}"
-)
-
-
-@pytest.mark.parametrize("template", [QWEN_VL, QWEN_TEXT, CHAT_TEMPLATE, TEXT_CHAT_TEMPLATE])
-def test_the_templates_of_supported_backbones_are_accepted(template):
-    check_chat_template(template, "template")
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{% for a in range(999999999) %}{% endfor %}",
-        "{% for a in messages %}{% for b in messages %}{% endfor %}{% endfor %}",
-        "{% for a in messages %}{% set a = messages %}{% for b in a %}{% endfor %}{% endfor %}",
-        "{% set x = 'aa' %}{% set x = x ~ x %}",
-        "{% set n = namespace(x='a') %}{% for m in messages %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-        "{% set n = namespace(x='a') %}{% for m in messages %}{% set n.x = [n.x, n.x] %}{% endfor %}",
-        "{% set n = namespace(x='a') %}{% for m in messages %}{% set n.x = n.x | tojson %}{% endfor %}",
-        "{% set n = namespace(x='a') %}{% for c in n.x %}{% set n.x = n.x ~ 'bb' %}{% endfor %}",
-        "{% for m in messages recursive %}{{ loop(messages) }}{% endfor %}",
-        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{{ 'a' * 10000000000 }}",
-        "{{ 9 ** 9 ** 9 ** 9 }}",
-        "{{ '%999999999d' % 1 }}",
-        "{{ messages | tojson | tojson }}",
-        "{{ 'x' | center(1000000000) }}",
-        "{{ messages.__class__.__mro__ }}",
-        "{{ messages['__class__'] }}",
-        "{{ messages | attr('__class__') }}",
-        "{{ cycler.__init__.__globals__.os.popen('id') }}",
-        "{{ lipsum(1000) }}",
-        "{% include '/etc/passwd' %}",
-        "{% import 'os' as os %}",
-        "{% for",
-        "x" * (MAX_CHARACTERS + 1),
-    ],
-)
-def test_templates_that_may_not_end_or_look_behind_data_are_refused(copy, template):
-    (copy / "processor" / "chat_template.jinja").write_text(template)
-    sign(copy)
-    with pytest.raises(DirectoryError, match="template"):
-        read_directory(copy)
 
 
 def test_a_base_is_checked_in_the_files_that_libraries_read_and_no_others(tmp_path):

@@ -6,7 +6,7 @@ import torch
 
 from proofreel.core.errors import ConfigError, MediaError, ModelInputError
 from proofreel.core.pairs import Image, Passage, Transcript, VideoSegment
-from proofreel.core.prompt import Prompt
+from proofreel.core.prompt import Prompt, text_part
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.models.backbones.families import vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
@@ -37,8 +37,9 @@ def test_tokenising_the_parts_equals_tokenising_the_whole(processor, evidence, c
 
 def test_the_whole_is_what_the_chat_template_gives(processor):
     chat, prompt = ChatText(Prompt(), processor), Prompt()
-    user = {"role": "user", "content": [{"type": "text", "text": "Claim: X."}]}
-    messages = [*prompt.evidence_messages((VIDEO,)), user]
+    turns = [[text_part(prompt.system)], prompt.parts((VIDEO,)), [text_part("Claim: X.")]]
+    roles = ("system", "user", "user")
+    messages = [{"role": role, "content": parts} for role, parts in zip(roles, turns, strict=True)]
     whole = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     assert chat.prefix((VIDEO,)) + chat.claim("X.") == whole
 

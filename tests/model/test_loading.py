@@ -181,6 +181,15 @@ def test_an_adapter_that_lacks_a_file_is_refused_before_the_hub_is_asked_for_it(
         load(copy)
 
 
+@pytest.mark.parametrize("pattern", [".*" * 8 + "x", "(a|a)*b", ["q_proj", "k_proj"], None])
+def test_the_layers_of_an_adapter_are_those_of_its_weights_and_no_pattern_is_matched(copy, kept, pattern):
+    """The first of these is matched against every module's name for hours."""
+    change_json("adapter/adapter_config.json", "target_modules", value=pattern)(copy)
+    change_json("adapter/adapter_config.json", "exclude_modules", value=".*" * 8 + "q_proj")(copy)
+    write_manifest(copy)
+    assert margins(load(copy)) == margins(kept)
+
+
 def test_an_adapter_beside_a_bases_weights_is_refused(copy):
     shutil.copy2(copy / "adapter" / "adapter_config.json", copy.parent / "tiny_base")
     with pytest.raises(DirectoryError, match="an adapter lies beside the weights"):

@@ -254,13 +254,10 @@ def test_tokenising_the_parts_equals_tokenising_the_whole(encoder):
     assert encoder.count_prefix_tokens(TALK) == len(encode(encoder)[0].ids_P)
 
 
-def test_a_template_that_only_joins_strings_is_given_strings(encoder):
-    messages = Prompt().evidence_messages(TALK)
-    with pytest.raises(TypeError):
-        encoder.tokenizer.apply_chat_template(messages, tokenize=False)
-    text = encoder.processor.apply_chat_template(messages, tokenize=False)
-    assert "red ball" in text
-    assert "It ends here." in text
+def test_the_prefix_is_what_the_template_gives_for_joined_strings(encoder):
+    evidence = "".join(part["text"] for part in Prompt().parts(TALK))
+    messages = [{"role": "system", "content": Prompt().system}, {"role": "user", "content": evidence}]
+    assert encoder.tokenizer.apply_chat_template(messages, tokenize=False) == encoder.chat.prefix(TALK)
 
 
 @pytest.mark.parametrize("evidence", [(VIDEO,), (*TALK, VIDEO), (Image("b.png"), Passage("Hi."))])

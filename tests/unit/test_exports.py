@@ -101,7 +101,7 @@ def test_a_user_turn_says_what_the_prompt_says_with_tags_for_media(context):
     )
     row = pair(0, evidence, context=context, claim="It is {context}.")
     prompt = Prompt()
-    parts = prompt.evidence_messages(evidence)[1]["content"]
+    parts = prompt.parts(evidence)
     said = [f"<{part['type']}>\n" if part["type"] != "text" else part["text"] for part in parts]
     assert prompt.user_text(row) == "".join(said) + prompt.claim_text(row.claim, row.context)
 
