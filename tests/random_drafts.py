@@ -58,6 +58,7 @@ def random_draft(
         head="next_token" if head is None else "nli",
         labels=TWO_LABELS if head is None else head.labels,
         dtype=dtype,  # type: ignore[arg-type]
+        modalities=("video", "image", "transcript", "passage"),
         quantization=recorded,
     )
 

@@ -23,6 +23,7 @@ from ...core import ConfigError, DirectoryError, from_mapping
 from ..backbones import read_json
 from ..decision import read_decision, write_decision
 from ..directory import (
+    UNRECORDED_EVIDENCE,
     check_contents,
     check_manifest,
     find_verifier,
@@ -178,9 +179,9 @@ def _source(verifier: Any, source: str | Path) -> Path:
             f"{folder}: not the directory that this stage was loaded from, got fingerprint {fingerprint(folder)[:12]} "
             f"instead of {verifier.fingerprint[:12]!r}; name the sources in the order of the stages"
         )
-    if verifier.notes:
+    if changes := [note for note in verifier.notes if note != UNRECORDED_EVIDENCE]:
         raise DirectoryError(
-            f"{folder}: the stage runs otherwise than it was written, got {list(verifier.notes)}; load it without "
+            f"{folder}: the stage runs otherwise than it was written, got {changes}; load it without "
             "options that change it, and fit the cascade again"
         )
     return folder

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
         trained_on,
         write_directory,
     )
-    from .load import Dtype, Parts, Quantization, load_parts
+    from .load import UNRECORDED_EVIDENCE, Dtype, Parts, Quantization, load_parts
 
 __all__ = [
     "CONFIG",
     "MANIFEST",
+    "UNRECORDED_EVIDENCE",
     "BaseModel",
     "Dtype",
     "EvidenceKind",

@@ -23,6 +23,12 @@ from .format import EvidenceKind, VerifierConfig, check_requirements, find_verif
 
 _log = logging.getLogger(__name__)
 
+UNRECORDED_EVIDENCE = (
+    "records no kinds of evidence it was trained on: what it says of other kinds than those means nothing, and it "
+    "cannot refuse them"
+)
+"""The note of a directory, and of each of its verdicts, that was written before kinds of evidence were recorded."""
+
 Dtype = Literal["float32", "bfloat16", "float16"]
 Quantization = Literal["nf4", False] | None
 
@@ -93,6 +99,9 @@ def load_parts(
     config, notes = run_as(recorded, dtype, quantization)
     if not adapter:
         notes = (*notes, "runs without its adapter: uncalibrated verdicts of the base")
+    if config.modalities is None:
+        notes = (*notes, UNRECORDED_EVIDENCE)
+        _warn_once(f"{directory}: {UNRECORDED_EVIDENCE}; export it again from its training run")
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model = load_weights(directory, config, base, adapter, device)
     encoder = make_encoder(directory / "processor", model.config, config)
@@ -106,7 +115,11 @@ def load_parts(
             f"{config.refuted_id}; the tokenizer is not the one this verifier was trained with"
         )
     if encoder.layout.sees and config.time_rule != TIME_RULES[0]:
-        _tell_older_rule(directory, config.time_rule)
+        _warn_once(
+            f"{directory}: keeps the time rule {config.time_rule!r}, by which some regular frames stand one position "
+            f"early, and its margins; `proofreel export --time-rule {TIME_RULES[0]} --recalibrate` of its training run "
+            "takes up today's (docs/positions.md)"
+        )
     calibrated = adapter and (directory / CALIBRATION_FILE).is_file()
     return Parts(
         model,
@@ -122,15 +135,9 @@ def load_parts(
 
 
 @cache
-def _tell_older_rule(directory: Path, rule: str) -> None:
-    """Once per directory and process: what it keeps, and how to leave it."""
-    _log.warning(
-        "%s: keeps the time rule %r, by which some regular frames stand one position early, and its margins; "
-        "`proofreel export --time-rule %s --recalibrate` of its training run takes up today's (docs/positions.md)",
-        directory,
-        rule,
-        TIME_RULES[0],
-    )
+def _warn_once(text: str) -> None:
+    """Once per process."""
+    _log.warning("%s", text)
 
 
 def run_as(

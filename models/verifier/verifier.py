@@ -9,6 +9,7 @@ A failure is never a verdict: what cannot be read comes back with NaN and a reas
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ import torch
 from ...core import ConfigError, Evidence, Pair, ProofreelError, VideoSegment
 from ...data_prep.media import FrameCache
 from ..decision import Judge, Ranked, Verdict, by_p, prior_notes, with_prior
-from ..directory import Parts, Quantization, load_parts
+from ..directory import UNRECORDED_EVIDENCE, Parts, Quantization, load_parts
 from ..engine import BatchScorer, PrefixCache, PrefixScorer, Progress, Segment, SegmentReader, VisionFeatures
 from ..inputs import Media, Windowing
 from .attribution import Attributed, AttributionPairs, CitedClaim, Sources
@@ -314,8 +315,12 @@ class Verifier:
         scorer = BatchScorer(self.scorer, self.reader, self.batch_tokens, shrink_frames)
         judge = Judge(self.decision, operating_point)
         if self.windowing is None:
-            return scorer.verdicts(pairs, judge, keyed, progress)
-        return verdicts_in_parts(pairs, Divider(self.windowing, self.reader), scorer, judge, keyed, progress)
+            verdicts = scorer.verdicts(pairs, judge, keyed, progress)
+        else:
+            verdicts = verdicts_in_parts(pairs, Divider(self.windowing, self.reader), scorer, judge, keyed, progress)
+        if UNRECORDED_EVIDENCE not in self.notes:
+            return verdicts
+        return [dataclasses.replace(v, note="; ".join(n for n in (v.note, UNRECORDED_EVIDENCE) if n)) for v in verdicts]
 
 
 def _vision_features(parts: Parts, options: ScoringOptions) -> VisionFeatures | None:

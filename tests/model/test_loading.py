@@ -26,7 +26,7 @@ from proofreel.data_prep.media.frames import Frames
 from proofreel.models.backbones.load import load_backbone, load_processor, weights_sha256
 from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
 from proofreel.models.directory.format import CONFIG, fingerprint, read_directory, write_manifest
-from proofreel.models.directory.load import _tell_older_rule, make_encoder
+from proofreel.models.directory.load import UNRECORDED_EVIDENCE, _warn_once, make_encoder
 from proofreel.models.engine.heads import NLIHead
 from proofreel.models.engine.vision_features import check_frozen
 from proofreel.models.inputs.chat_text import LabelWords
@@ -60,9 +60,9 @@ def margins(verifier):
     return verifier.score_media(claims, (Passage("The clip is red."),), Media()).tolist()
 
 
-@pytest.mark.parametrize("directory", [KEPT / "verifier_v1_1", ROOT / "checkpoints" / "kitchen-verifier"])
-def test_older_directories_keep_their_positions_and_say_so_once(directory, caplog):
-    _tell_older_rule.cache_clear()
+def test_older_directories_keep_their_positions_and_say_so_once(caplog):
+    directory = KEPT / "verifier_v1_1"
+    _warn_once.cache_clear()
     old = load(directory)
     load(directory)
     told = [r.getMessage() for r in caplog.records if "time rule 'truncated'" in r.getMessage()]
@@ -98,6 +98,18 @@ def test_the_directory_kept_from_schema_1_1_loads_and_reproduces_itself(kept, ca
     assert said.startswith("ok: 4 selftest margins")
     assert kept.fingerprint in said
     assert "requires    torch >=2.11 (its sdpa kernels" in said
+
+
+def test_a_directory_that_records_no_kinds_of_evidence_says_so_at_load_and_in_every_verdict(copy, caplog):
+    change_json(CONFIG, "modalities", value=None)(copy)
+    write_manifest(copy)
+    _warn_once.cache_clear()
+    verifier = load(copy)
+    assert any(UNRECORDED_EVIDENCE in record.getMessage() for record in caplog.records)
+    assert UNRECORDED_EVIDENCE in verifier.notes
+    assert {v.note for v in verifier.score(["It is red.", "It is blue."], Passage("It is red."))} == {
+        UNRECORDED_EVIDENCE
+    }
 
 
 def test_the_kept_directory_is_small_and_names_no_place():
