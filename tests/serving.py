@@ -41,7 +41,7 @@ class Running:
 @contextmanager
 def serving(root: Path | None, cache: Path, **limits: Any) -> Iterator[Running]:
     """The kitchen verifier, served until the block ends."""
-    service = load(VERIFIER, root, Settings(**limits), cache, device="cpu")
+    service = load(VERIFIER, root, Settings(**limits), cache, device="cpu", untrained_evidence=True)
     with listen("127.0.0.1", 0) as bound:
         server = server_of(service)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([bound])), daemon=True)

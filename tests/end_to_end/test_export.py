@@ -20,10 +20,19 @@ from proofreel.eval.publishing.hub import push_to_hub
 from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import read_decision
-from proofreel.models.directory.format import CONFIG, check_manifest, fingerprint, read_directory, write_manifest
+from proofreel.models.directory.format import (
+    CONFIG,
+    SCHEMA_VERSION,
+    check_manifest,
+    fingerprint,
+    read_directory,
+    write_manifest,
+)
 from proofreel.models.inputs.chat_template import QWEN_VL
 from proofreel.models.verifier.self_test import selftest
 from proofreel.models.verifier.verifier import Verifier
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +125,19 @@ def test_the_directory_holds_all_its_parts_and_nothing_else(exported):
     listed = (exported / "MANIFEST.sha256").read_text().splitlines()
     assert {line.split("  ")[1] for line in listed} == files - {"MANIFEST.sha256"}
     assert not [p for p in exported.parent.iterdir() if p.name.startswith(".")]
+
+
+def test_what_ships_is_what_export_writes_today(exported):
+    """Same files, same schema, same keys: whoever changes the export runs docs/kitchen.md's two commands again."""
+    shipped = ROOT / "checkpoints" / "kitchen-verifier"
+    files, todays = ({p.relative_to(d).as_posix() for p in d.rglob("*") if p.is_file()} for d in (shipped, exported))
+    assert files == todays
+    optional = {"merged", "time_rule"}  # of what was exported otherwise
+    for name in (CONFIG, "calibration.json", "thresholds.json", "adapter/adapter_config.json", "golden/settings.json"):
+        ours, theirs = (json.loads((d / name).read_text()) for d in (shipped, exported))
+        assert set(ours) - optional == set(theirs) - optional, name
+    assert read_directory(shipped).modalities == ("video",)
+    assert json.loads((shipped / CONFIG).read_text())["schema_version"] == SCHEMA_VERSION
 
 
 def test_what_runs_no_program_of_its_own_is_stored_the_chat_turns_and_every_adapted_layer(exported):

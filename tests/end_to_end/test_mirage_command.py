@@ -43,7 +43,15 @@ def inputs(tmp_path_factory) -> Path:
 
 def command(inputs: Path, out: Path) -> list[str]:
     files = ["--responses", str(inputs / "a.json"), str(inputs / "b.json"), "--topics", str(inputs / "topics.json")]
-    media = ["--media", str(ROOT / "examples" / "kitchen"), "--verifier", str(VERIFIER), "--device", "cpu"]
+    media = [
+        "--media",
+        str(ROOT / "examples" / "kitchen"),
+        "--verifier",
+        str(VERIFIER),
+        "--device",
+        "cpu",
+        "--untrained-evidence",
+    ]
     return [sys.executable, "-m", "proofreel.cli", "mirage", "score", *files, *media, "--out", str(out)]
 
 

@@ -38,7 +38,9 @@ def world(tmp_path_factory):
     root = tmp_path_factory.mktemp("world")
     video = plan_long(31, "test", 1)[0]
     write_video(root / video.path, film(video), FPS)
-    return video, Verifier.from_pretrained(KITCHEN, device="cpu", media_root=root, prefix_cache_gib=0)
+    return video, Verifier.from_pretrained(
+        KITCHEN, device="cpu", media_root=root, prefix_cache_gib=0, untrained_evidence=True
+    )
 
 
 @pytest.fixture

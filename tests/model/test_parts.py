@@ -35,7 +35,9 @@ def videos(tmp_path_factory):
 @pytest.fixture
 def verifier(videos):
     """Without kept prefixes: the same question takes the same route each time."""
-    return Verifier.from_pretrained(KITCHEN, device="cpu", media_root=videos[0], prefix_cache_gib=0)
+    return Verifier.from_pretrained(
+        KITCHEN, device="cpu", media_root=videos[0], prefix_cache_gib=0, untrained_evidence=True
+    )
 
 
 def near(found, expected):
