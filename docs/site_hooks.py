@@ -17,7 +17,7 @@ COMMANDS_MARK = "<!-- commands -->"
 
 
 def on_startup(**_: object) -> None:
-    """Link the folders as they are installed: docstrings are read from files, and `models/` lies beside `proofreel/`."""
+    """Link the folders as they are installed: docstrings are read from files, and `models/` lies beside them."""
     package = SOURCES / "proofreel"
     package.mkdir(parents=True, exist_ok=True)
     folders = [ROOT / name for name in ("data_prep", "models", "eval", "train", "configs")]
@@ -62,5 +62,6 @@ def _sentence(text: str) -> str:
 def _docstring(module: str) -> str:
     """The module's docstring, read and not imported: that would load torch."""
     spec = find_spec(module)
-    assert spec is not None and spec.origin is not None, module
+    assert spec is not None, module
+    assert spec.origin is not None, module
     return ast.get_docstring(ast.parse(Path(spec.origin).read_text(encoding="utf-8"))) or ""
