@@ -19,12 +19,26 @@ def test_its_golden_margins_come_out_again(capsys):
     assert "ok" in capsys.readouterr().out
 
 
-def test_the_readmes_first_example_runs_as_printed():
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert code
-    done = subprocess.run([sys.executable, "-c", code[1]], cwd=ROOT, capture_output=True, text=True, check=False)
+def test_the_readmes_first_example_prints_what_the_readme_says():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = re.search(r"```python\n(.*?)```\n\n```\n(.*?)```", text, re.DOTALL)
+    assert example
+    assert len(example[1].splitlines()) <= 8
+    assert len(text.splitlines()) < 120
+    done = subprocess.run([sys.executable, "-c", example[1]], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^0\.\d{3} (?:not_)?supported", done.stdout, re.MULTILINE)) >= 2
+    printed, stated = (
+        [line.rstrip().partition(" ") for line in part.splitlines()] for part in (done.stdout, example[2])
+    )
+    assert [words for _, _, words in printed] == [words for _, _, words in stated], done.stdout
+    assert [float(p) for p, _, _ in printed] == pytest.approx([float(p) for p, _, _ in stated], abs=0.002), done.stdout
+
+
+def test_the_readme_states_its_fingerprint():
+    from proofreel.models.directory import fingerprint
+
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"fingerprint: ([0-9a-f]{64})", text) == [fingerprint(VERIFIER)]
 
 
 @pytest.fixture(scope="module")
