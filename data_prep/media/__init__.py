@@ -3,7 +3,7 @@
 from .containers import FileStamp, MediaInfo, PacketIndex, check_segment, file_stamp, open_video, packet_index, probe
 from .frame_cache import FileHashes, FrameCache, frames_key
 from .frames import SIDE_STEP, Frames, FrameSampling, fit_pixels, frame_times, read_frames, read_image, target_size
-from .sandbox import GuardedReader, Outcome, run_guarded
+from .sandbox import GuardedReader, Outcome, guarded, run_guarded
 from .survey import ImageInfo, Kind, MediaFile, media_rows, media_table, outside_root, probe_all, probe_each
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "fit_pixels",
     "frame_times",
     "frames_key",
+    "guarded",
     "media_rows",
     "media_table",
     "open_video",

@@ -26,6 +26,14 @@ from ...core import MediaError, VideoSegment, media_path, span_problems
 EXACT_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 """Containers that store presentation times and an index of keyframes: headers and seeks are exact in these only."""
 
+_FORMATS = (
+    "mov", "matroska", "webm", "avi", "mpegts", "mpeg", "mpegvideo", "m4v", "h264", "hevc", "asf", "flv", "ogg", "ivf",
+    "mxf", "nut", "dv", "rm", "gif", "wav", "mp3", "flac", "aac",
+)  # fmt: skip
+"""FFmpeg's names of the formats that are opened: none of them names other files or hosts, as a playlist does."""
+
+_OPEN = {"format_whitelist": ",".join(_FORMATS), "protocol_whitelist": "file"}
+
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -149,16 +157,21 @@ def open_video(path: str | Path) -> Iterator[tuple[Any, Any]]:
         MediaError: as `probe`.
     """
     try:
-        container = av.open(str(Path(path).absolute()), metadata_errors="ignore")
+        # An absolute path is no protocol; what is opened may then open nothing else.
+        container = av.open(f"file:{Path(path).absolute()}", metadata_errors="ignore", options=_OPEN)
+    except av.error.ArgumentError as error:
+        raise MediaError(
+            f"{path}: not a video of a format that is opened, got a playlist, a still image or something rarer; give "
+            "mp4, mkv or another file that holds its own pictures, and stills as image evidence"
+        ) from error
     except (av.error.FFmpegError, OSError, ValueError) as error:
         raise MediaError(f"{path}: not a readable video, got {_reason(error)}; re-download or re-encode it") from error
     with container:
-        name = container.format.name
-        if name.endswith("_pipe") or name in ("image2", "tty"):
-            raise MediaError(f"{path}: not a video, got format {name!r}; give a still image as image evidence")
         stream = _video_stream(container)
         if stream is None:
-            raise MediaError(f"{path}: no video stream, got format {name!r}; give a file that holds pictures")
+            raise MediaError(
+                f"{path}: no video stream, got format {container.format.name!r}; give a file that holds pictures"
+            )
         stream.thread_type = "NONE"
         yield container, stream
 

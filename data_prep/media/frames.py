@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,7 +53,7 @@ def read_with_decord(path: str, index: PacketIndex, wanted: Sequence[int], fit: 
 
     The reader lives inside this call: one that crosses a fork deadlocks (dmlc/decord issue 294).
     """
-    if not index.jumps_exactly:
+    if not (index.jumps_exactly and _begins_as_container(path)):
         return None
     try:
         import decord
@@ -60,13 +61,21 @@ def read_with_decord(path: str, index: PacketIndex, wanted: Sequence[int], fit: 
         return None
     decord.logging.set_level(decord.logging.QUIET)
     try:
-        reader = decord.VideoReader(path, num_threads=1)
+        # An absolute path is no protocol. decord has no list of formats: what its FFmpeg may open, PyAV has opened.
+        reader = decord.VideoReader(str(Path(path).absolute()), num_threads=1)
         if not _same_times(reader, index):
             return None
         # One at a time: larger batches are no faster, and leave holes in memory when they are freed.
         return np.stack([fit(reader.get_batch([i]).asnumpy()[0]) for i in wanted])
     except (decord.DECORDError, RuntimeError):
         return None
+
+
+def _begins_as_container(path: str) -> bool:
+    """The first bytes are those of MP4 or Matroska: a text that one library takes for a playlist begins otherwise."""
+    with open(path, "rb") as file:
+        start = file.read(8)
+    return start[:4] == b"\x1aE\xdf\xa3" or start[4:] in (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide")
 
 
 def _same_times(reader: Any, index: PacketIndex) -> bool:
@@ -303,6 +312,33 @@ def _shown_at(times_F: np.ndarray, start_s: float, end_s: float, index: PacketIn
     return shown_F
 
 
+IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""Pillow's names of the formats that are opened: raster formats that Pillow decodes itself (EPS starts a program)."""
+
+MAX_IMAGE_PIXELS = 2**26
+
+
+@contextmanager
+def open_image(file: Path) -> Iterator[PILImage.Image]:
+    """A still image, opened and not yet decoded; what fails while it is decoded is named as well.
+
+    Raises:
+        MediaError: the file is missing, not an image of `IMAGE_FORMATS`, cut short, or of more than `MAX_IMAGE_PIXELS`.
+    """
+    regular_file(file)
+    PILImage.init()  # or formats beside the commonest five are not known
+    formats = [name for name in IMAGE_FORMATS if name in PILImage.OPEN]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PILImage.DecompressionBombWarning)  # the limit here is lower
+            with PILImage.open(file, formats=formats) as image:
+                if math.prod(image.size) > MAX_IMAGE_PIXELS:
+                    raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_IMAGE_PIXELS}")
+                yield image
+    except (OSError, ValueError, SyntaxError, PILImage.DecompressionBombError) as error:
+        raise MediaError(f"{file}: not a readable image, got {error}; download it again or convert it") from error
+
+
 def read_image(path: str | Path, media_root: str | Path | None = None) -> np.ndarray:
     """A still image as uint8 RGB (H, W, 3), upright, transparency over white; the first picture of an animation.
 
@@ -312,21 +348,9 @@ def read_image(path: str | Path, media_root: str | Path | None = None) -> np.nda
         MediaError: the file is missing, not an image, cut short, absurdly large, or not of 8 bits per channel.
     """
     file = media_path(str(path), media_root)
-    regular_file(file)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", PILImage.DecompressionBombWarning)
-            with PILImage.open(file) as image:
-                image.load()
-                upright = ImageOps.exif_transpose(image)
-    except (
-        OSError,
-        ValueError,
-        SyntaxError,
-        PILImage.DecompressionBombWarning,
-        PILImage.DecompressionBombError,
-    ) as error:
-        raise MediaError(f"{file}: not a readable image, got {error}; download it again or convert it") from error
+    with open_image(file) as image:
+        image.load()
+        upright = ImageOps.exif_transpose(image)
     if upright.mode[0] in "IF":
         raise MediaError(f"{file}: more than 8 bits per pixel, got mode {upright.mode!r}; convert it to 8-bit")
     if upright.has_transparency_data:

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ from ...core import ConfigError, MediaError, ProofreelError, VideoSegment, media
 from .frames import Frames, FrameSampling, read_frames
 
 T = TypeVar("T")
+
+READ_LIMIT_S = 120.0
+"""How long a decoder may take for one call, unless a caller says otherwise."""
 
 START_LIMIT_S = 120.0
 """How long a child may take to import what it needs; this time is not the item's."""
@@ -92,19 +96,24 @@ def run_guarded(
 
 
 class GuardedReader:
-    """`read_frames` in a child that is kept for the next call; for one thread. Picklable; a copy has its own child."""
+    """Calls of media functions in a child that is kept for the next call; for one thread. A copy has its own child."""
 
     def __init__(self) -> None:
-        self._child = _Child(_read)
+        self._child = _Child(_call)
 
     def read(
         self, segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None, timeout_s: float
     ) -> Frames:
         """The same frames as `read_frames`, or `MediaError` after `timeout_s` or if the reader dies."""
-        self._child.ask((segment, sampling, media_root), timeout_s)
+        name = str(media_path(segment.path, media_root))
+        return self.call(read_frames, (segment, sampling, media_root), name, timeout_s)
+
+    def call(self, function: Callable[..., T], arguments: tuple[Any, ...], name: str, timeout_s: float) -> T:
+        """`function(*arguments)`, or `MediaError` about `name` after `timeout_s` or if the child dies."""
+        self._child.ask((function, arguments), timeout_s)
         while (answer := self._child.answer()) is None:
             wait([self._child.pipe], self._child.time_left_s())
-        if message := answer.message(str(media_path(segment.path, media_root))):
+        if message := answer.message(name):
             raise MediaError(message)
         return answer.value
 
@@ -116,8 +125,32 @@ class GuardedReader:
         return GuardedReader, ()
 
 
-def _read(item: tuple[VideoSegment, FrameSampling, str | Path | None]) -> Frames:
-    return read_frames(*item)
+_IDLE: deque[GuardedReader] = deque()  # of this process; as many as were ever busy at once
+
+
+def guarded(function: Callable[..., T], *arguments: Any, name: str) -> T:
+    """`function(*arguments)` in a child process, with `READ_LIMIT_S` to end in; `name` is the media file's.
+
+    Children are kept and shared by all threads of the process. Where the system has none (Windows), it is called here.
+
+    Raises:
+        MediaError: its own, or that of a reader that hung or died.
+    """
+    if os.name != "posix":
+        return function(*arguments)
+    try:
+        reader = _IDLE.pop()
+    except IndexError:
+        reader = GuardedReader()
+    try:
+        return reader.call(function, arguments, name, READ_LIMIT_S)
+    finally:
+        _IDLE.append(reader)
+
+
+def _call(item: tuple[Callable[..., T], tuple[Any, ...]]) -> T:
+    function, arguments = item
+    return function(*arguments)
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,10 @@ from typing import Literal
 
 import av.error
 import numpy as np
-from PIL import Image as PILImage
 
 from ...core import MediaError, media_path, sha256_of
 from .containers import MediaInfo, PacketIndex, open_video, packet_index, probe, regular_file
-from .frames import read_image
+from .frames import open_image, read_image
 from .sandbox import run_guarded
 
 Kind = Literal["video", "image"]
@@ -194,7 +193,7 @@ def _decode_all(file: Path, index: PacketIndex) -> None:
 
 def _image(file: Path) -> ImageInfo:
     height, width = read_image(file).shape[:2]
-    with PILImage.open(file) as image:
+    with open_image(file) as image:
         return ImageInfo(str(file), width, height, image.format or "")
 
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image as PILImage
-from PIL import ImageOps
 
-from ...core import Evidence, Image, Passage, ProofreelError, Transcript, VideoSegment, evidence_from_dict, media_path
-from ...data_prep.media import FrameSampling, read_frames
+from ...core import Evidence, Image, Passage, ProofreelError, Transcript, VideoSegment, evidence_from_dict
+from ...data_prep.media import FrameSampling, guarded, read_frames, read_image
 from .table_rows import Scored
 
 FRAME_HEIGHT = 150
@@ -132,9 +131,9 @@ def exhibit_of(evidence: Evidence, media_root: Path | None, sampling: FrameSampl
 
 def _pictures(evidence: VideoSegment | Image, media_root: Path | None, sampling: FrameSampling) -> list[PILImage.Image]:
     if isinstance(evidence, VideoSegment):
-        return [PILImage.fromarray(frame) for frame in read_frames(evidence, sampling, media_root).pixels_FHWC]
-    with PILImage.open(media_path(evidence.path, media_root)) as image:
-        return [ImageOps.exif_transpose(image).convert("RGB")]
+        frames = guarded(read_frames, evidence, sampling, media_root, name=evidence.path)
+        return [PILImage.fromarray(frame) for frame in frames.pixels_FHWC]
+    return [PILImage.fromarray(read_image(evidence.path, media_root))]
 
 
 def caption_of(evidence: Evidence) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...core import Evidence, Image, MediaError, ModelInputError, Prompt, VideoSegment, seal, unseal
+from ...core import Evidence, Image, MediaError, ModelInputError, Prompt, VideoSegment, media_path, seal, unseal
 from ...data_prep.media import (
     SIDE_STEP,
     FrameCache,
@@ -29,6 +29,7 @@ from ...data_prep.media import (
     FrameSampling,
     fit_pixels,
     frame_times,
+    guarded,
     probe,
     read_frames,
     read_image,
@@ -150,7 +151,7 @@ def read_media(
 
     `MediaError` names the file; absent media is an error, not an empty clip.
     """
-    read = read_frames if cache is None else cache.read
+    read = _read_guarded if cache is None else cache.read
     videos, images = [], []
     for e in evidence:
         if isinstance(e, VideoSegment):
@@ -160,6 +161,10 @@ def read_media(
         elif isinstance(e, Image):
             images.append(fit_pixels(read_image(e.path, media_root), sampling, where=e.path))
     return Media(tuple(videos), tuple(images), sized=True)
+
+
+def _read_guarded(segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
+    return guarded(read_frames, segment, sampling, media_root, name=str(media_path(segment.path, media_root)))
 
 
 class Encoder:
@@ -250,7 +255,7 @@ class Encoder:
         if isinstance(piece, Image):
             height, width = read_image(piece.path, media_root).shape[:2]
             return self._visual_tokens(1, height, width, piece.path)
-        info = probe(piece.path, media_root)
+        info = guarded(probe, piece.path, media_root, name=piece.path)
         end_s = info.duration_s if piece.end_s is None else piece.end_s
         n_frames = len(frame_times(piece.start_s, end_s, self.sampling))
         return self._visual_tokens(n_frames, info.height, info.width, piece.path)

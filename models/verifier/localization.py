@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...core import ConfigError, MediaError, VideoSegment
-from ...data_prep.media import probe
+from ...data_prep.media import guarded, probe
 from ..decision import Judge, JudgedWindow, Verdict
 from ..inputs import Windowing
 from .protocol import ClaimScorer
@@ -94,9 +94,10 @@ def _with_end(video: VideoSegment | str | Path, media_root: str | Path | None) -
     if segment.end_s is not None or segment.absent:
         return segment
     try:
-        return dataclasses.replace(segment, end_s=probe(segment.path, media_root).duration_s)
+        info = guarded(probe, segment.path, media_root, name=segment.path)
     except MediaError:
         return segment
+    return dataclasses.replace(segment, end_s=info.duration_s)
 
 
 def _threshold(judge: Judge, threshold: float | None) -> Callable[[Verdict], bool]:

@@ -35,7 +35,7 @@ from ...core import (
     evidence_key,
     problems_of,
 )
-from ...data_prep.media import check_segment, probe
+from ...data_prep.media import check_segment, guarded, probe
 from ..decision import Decision, Judge, JudgedWindow, Route, Verdict, failed
 from ..engine import Answer, BatchScorer, Progress, SegmentReader
 from ..inputs import Windowing
@@ -95,7 +95,7 @@ class Divider:
         """
         if video.absent:
             raise MediaError(f"{video.path}: media is marked absent, got absent=True; add the file")
-        info = probe(video.path, self.media_root)
+        info = guarded(probe, video.path, self.media_root, name=video.path)
         if problems := check_segment(video, info):
             raise MediaError(f"{video.path}: {problems[0]}")
         spans = self.windowing.cut(video.start_s, info.duration_s if video.end_s is None else video.end_s)

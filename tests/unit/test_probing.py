@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 BAD_VIDEOS = {
-    "image.mp4": "not a video, got format 'png_pipe'",
+    "image.mp4": "not a video of a format that is opened, got a playlist, a still image",
     "empty.mp4": "file is empty, got 0 bytes",
     "page.mp4": "not a readable video",
     "folder.mp4": "not a regular file, got a folder",
