@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from ...core import CalibrationError
+from ...core import CalibrationError, schema_problem
 
 Risk = Literal["false_support_rate", "miss_rate", "false_discovery_rate", "error_rate"]
 RISKS: tuple[Risk, ...] = get_args(Risk)
@@ -47,6 +47,12 @@ def read_json(path: Path) -> Any:
         raise CalibrationError(f"{path}: cannot be read, got {error.strerror}; run eval/calibrate.py first") from error
     except ValueError as error:
         raise CalibrationError(f"{path}: is not JSON, got {error}; run eval/calibrate.py again") from error
+
+
+def check_schema(values: Any, name: str, where: str) -> None:
+    """`CalibrationError` unless `values` are what the file `name` of a verifier directory may hold."""
+    if problem := schema_problem(values, Path(__file__).parent / "schemas" / name):
+        raise CalibrationError(f"{where}: {problem}; fit it again, or fetch the directory again")
 
 
 def finite(value: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -25,6 +25,7 @@ from .stored import (
     StoredInterval,
     check_counts,
     check_keys,
+    check_schema,
     finite,
     from_dict,
     read_json,
@@ -328,14 +329,14 @@ def read_decision(directory: str | Path) -> Decision:
         CalibrationError: a file is missing, not JSON, or holds unknown or missing keys; the message names the file.
     """
     calibration_path, thresholds_path = Path(directory) / CALIBRATION_FILE, Path(directory) / THRESHOLDS_FILE
-    calibration = Calibration.from_dict(read_json(calibration_path), str(calibration_path))
-    thresholds = read_json(thresholds_path)
+    stored, thresholds = read_json(calibration_path), read_json(thresholds_path)
+    check_schema(stored, CALIBRATION_FILE, str(calibration_path))
+    check_schema(thresholds, THRESHOLDS_FILE, str(thresholds_path))
+    calibration = Calibration.from_dict(stored, str(calibration_path))
     check_keys(thresholds, {"default", "points", "abstain", "curve"}, {"default", "points"}, str(thresholds_path))
-    if not isinstance(thresholds["points"], Sequence):
-        raise CalibrationError(f"{thresholds_path}: points must be a list, got {thresholds['points']!r}; fit it again")
     points = tuple(OperatingPoint.from_dict(point, str(thresholds_path)) for point in thresholds["points"])
     band = thresholds.get("abstain")
     abstain = None if band is None else AbstainBand.from_dict(band, f"{thresholds_path}: abstain")
-    stored = thresholds.get("curve")
-    curve = None if stored is None else Curve.from_dict(stored, f"{thresholds_path}: curve")
+    above = thresholds.get("curve")
+    curve = None if above is None else Curve.from_dict(above, f"{thresholds_path}: curve")
     return Decision(calibration, points, thresholds["default"], abstain, curve)

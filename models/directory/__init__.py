@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .format import (
         CONFIG,
         MANIFEST,
+        OLDER_SCHEMAS,
         BaseModel,
         EvidenceKind,
         VerifierConfig,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CONFIG",
     "MANIFEST",
+    "OLDER_SCHEMAS",
     "UNRECORDED_EVIDENCE",
     "BaseModel",
     "Dtype",

@@ -29,15 +29,16 @@ from typing import Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from ...core import ConfigError, DirectoryError, Label, Prompt, from_mapping, sha256_of
+from ...core import ConfigError, DirectoryError, Label, Prompt, from_mapping, schema_problem, sha256_of
 from ...data_prep.media import FrameSampling
 from ..backbones import check_safetensors, check_settings, download, is_plain_name, read_json
 from ..engine import HEADS
 from ..inputs import ChatTurns, PositionRule, TimeRule, Windowing
 
 SCHEMA_VERSION = "1.3"
-_OLDER = ("1.0", "1.1", "1.2")  # schemas that are read
+OLDER_SCHEMAS = ("1.0", "1.1", "1.2")  # schemas that are read
 MANIFEST = "MANIFEST.sha256"
+_CALIBRATION, _THRESHOLDS, _FITTED_ROWS = "calibration.json", "thresholds.json", "fitted_rows.json"
 CONFIG = "verifier_config.json"
 ALLOWED_SUFFIXES = (".json", ".safetensors", ".jinja", ".txt", ".md", ".html", ".parquet")
 _MAX_MANIFEST_BYTES = 2**20
@@ -158,6 +159,8 @@ def read_directory(directory: str | Path) -> VerifierConfig:
     if not isinstance(values, dict):
         raise DirectoryError(f"{path}: must be a JSON object, got {type(values).__name__}; fetch it again")
     version = str(values.get("schema_version", "?"))
+    if not re.fullmatch(r"\d+\.\d+", version):
+        raise DirectoryError(f"{path}: schema_version must be two numbers, got {version!r}; fetch the directory again")
     if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
         raise DirectoryError(
             f"{path}: schema version {version} is not readable by this release (it reads {SCHEMA_VERSION}); "
@@ -169,12 +172,27 @@ def read_directory(directory: str | Path) -> VerifierConfig:
         config = from_mapping(VerifierConfig, _rules_of(version) | values, where=str(path))
     except ConfigError as error:
         newer = (
-            "" if version in (*_OLDER, SCHEMA_VERSION) else f" (written with schema {version}, read {SCHEMA_VERSION})"
+            ""
+            if version in (*OLDER_SCHEMAS, SCHEMA_VERSION)
+            else f" (written with schema {version}, read {SCHEMA_VERSION})"
         )
         where = "" if str(path) in str(error) else f"{path}: "
         raise DirectoryError(f"{where}{error}{newer}") from error
+    if problem := schema_problem(values, Path(__file__).parent / "schemas" / CONFIG):
+        raise DirectoryError(f"{path}: {problem}; fetch the directory again")
     _check_config(path, config)
+    _check_parts(directory)
     return config
+
+
+def _check_parts(directory: Path) -> None:
+    """A verifier that lost its calibration is no uncalibrated one."""
+    if (directory / _CALIBRATION).is_file():
+        return
+    if rest := [name for name in (_THRESHOLDS, _FITTED_ROWS) if (directory / name).is_file()]:
+        raise DirectoryError(
+            f"{directory}: {_CALIBRATION} is missing, got {' and '.join(rest)} without it; fetch the directory again"
+        )
 
 
 def _rules_of(version: str) -> dict[str, str]:
@@ -188,9 +206,6 @@ def _check_config(path: Path, config: VerifierConfig) -> None:
         raise DirectoryError(
             f"{path}: the prompt does not match its recorded hash; restore the directory from its source"
         )
-    for name in ("max_tokens", "claims_per_row"):
-        if (value := getattr(config, name)) < 1:
-            raise DirectoryError(f"{path}: {name} must be at least 1, got {value}; fetch the directory again")
     if config.head not in HEADS:
         raise DirectoryError(
             f"{path}: head must be one of {list(HEADS)}, got {config.head!r}; install the release that wrote it"

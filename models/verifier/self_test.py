@@ -26,11 +26,13 @@ from ...core import (
     evidence_from_dict,
     evidence_key,
     evidence_to_dict,
+    schema_problem,
+    sha256_of,
 )
 from ...data_prep.media import Frames
 from ..backbones import read_json
-from ..decision import CALIBRATION_FILE, Decision, read_decision
-from ..directory import CONFIG
+from ..decision import CALIBRATION_FILE, THRESHOLDS_FILE, Decision, read_decision
+from ..directory import CONFIG, OLDER_SCHEMAS
 from ..inputs import Media, read_media
 from .verifier import Verifier
 
@@ -42,6 +44,7 @@ TOLERANCE = {"float32": (1e-4, 1e-5), "bfloat16": (0.05, 0.05), "float16": (0.02
 
 # What decides on an answer without showing in a golden margin, whose frames are already chosen and decoded.
 _SETTINGS = ("head", "labels", "max_tokens", "modalities", "position_rule", "sampling", "time_rule", "windowing")
+_SCHEMAS = Path(__file__).parent / "schemas"
 _P_TOLERANCE = 1e-6  # the same formula on the same numbers
 
 
@@ -94,7 +97,8 @@ def write_golden(folder: str | Path, verifier: Verifier, pairs: Sequence[Pair]) 
         }
         if decision is not None:
             keys = decision.calibration.group_keys(group)
-            case |= {"keys": keys, "p_supported": _probabilities(decision, case["margins"], keys)}
+            p = _probabilities(decision, case["margins"], keys)
+            case |= {"keys": keys, "p_supported": p, "labels": _labels(decision, p)}
         cases.append(case)
     if not cases:
         raise DirectoryError("golden inputs: no pairs to take them from, got none; give a data set with readable rows")
@@ -138,11 +142,9 @@ def selftest(directory: str | Path, verifier: Verifier, dtype: str) -> SelfTest:
 def _cases(path: Path) -> list[dict[str, Any]]:
     """Golden cases as stored: each with as many finite margins as claims."""
     cases = read_json(path)
-    try:
-        fit = all(len(c["margins"]) == len(c["claims"]) > 0 and np.isfinite(c["margins"]).all() for c in cases)
-    except (KeyError, TypeError) as error:
-        raise DirectoryError(f"{path}: not golden inputs, got {error!r}; export the verifier again") from error
-    if not cases or not fit:
+    if problem := schema_problem(cases, _SCHEMAS / path.name):
+        raise DirectoryError(f"{path}: not golden inputs, got {problem}; export the verifier again")
+    if not all(len(c["margins"]) == len(c["claims"]) and np.isfinite(c["margins"]).all() for c in cases):
         raise DirectoryError(f"{path}: not a finite margin for every claim, got {len(cases)} cases; export it again")
     return cases
 
@@ -150,21 +152,42 @@ def _cases(path: Path) -> list[dict[str, Any]]:
 def _problems(directory: Path, cases: list[dict[str, Any]]) -> Iterator[str]:
     """What differs from when the golden inputs were made, beyond their margins."""
     decision = read_decision(directory) if (directory / CALIBRATION_FILE).is_file() else None
-    for case in cases:
-        stored = case.get("p_supported")  # the first releases stored none
-        if stored is None:
-            continue
-        now = None if decision is None else _probabilities(decision, case["margins"], case["keys"])
-        if now is None or not np.allclose(now, stored, rtol=0, atol=_P_TOLERANCE):
-            yield f"calibration: the golden margins gave p_supported {stored}, and now give {now}"
-            break
+    whole = read_json(directory / CONFIG)["schema_version"] not in OLDER_SCHEMAS  # earlier releases stored less
+    yield from _of_decision(decision, cases, whole)
     path = directory / "golden" / "settings.json"
     recorded, now = (read_json(path) if path.is_file() else {}), _settings(directory, decision)
+    if problem := schema_problem(recorded, _SCHEMAS / path.name):
+        raise DirectoryError(f"{path}: not golden settings, got {problem}; export the verifier again")
+    if whole and (missing := sorted(set(now) - set(recorded))):
+        yield f"golden/settings.json: does not say what it must, got no {missing}"
     for name, value in recorded.items():
         if name == "abstain" and value is not None:  # older directories hold nulls
             value = {key: of for key, of in value.items() if of is not None}
         if now.get(name) != value:
             yield f"{name}: golden inputs were made with {value}, the directory says {now.get(name)}"
+
+
+def _of_decision(decision: Decision | None, cases: list[dict[str, Any]], whole: bool) -> Iterator[str]:
+    """What differs in probabilities and labels of the golden margins."""
+    for case in cases:
+        stored, labels = case.get("p_supported"), case.get("labels")
+        if decision is not None and whole and (stored is None or labels is None):
+            yield "golden/golden.json: a case does not say what it must, got no p_supported or no labels"
+            return
+        if stored is None:
+            continue
+        now = None if decision is None else _probabilities(decision, case["margins"], case["keys"])
+        if now is None or len(now) != len(stored) or not np.allclose(now, stored, rtol=0, atol=_P_TOLERANCE):
+            yield f"calibration: the golden margins gave p_supported {stored}, and now give {now}"
+            return
+        if decision is not None and labels is not None and labels != (now_labelled := _labels(decision, stored)):
+            yield f"thresholds: the golden probabilities gave {labels}, and now give {now_labelled}"
+            return
+
+
+def _labels(decision: Decision, p: list[float]) -> dict[str, list[bool]]:
+    """By operating point, whether each probability is called supported."""
+    return {point.name: point.decide(p).tolist() for point in decision.points}
 
 
 def _settings(directory: Path, decision: Decision | None) -> dict[str, Any]:
@@ -174,6 +197,7 @@ def _settings(directory: Path, decision: Decision | None) -> dict[str, Any]:
         band = None if decision.abstain is None else decision.abstain.to_dict()
         settings["thresholds"] = {point.name: point.threshold for point in decision.points}
         settings |= {"default": decision.default, "abstain": json.loads(json.dumps(band))}
+        settings["sha256"] = {name: sha256_of(directory / name) for name in (CALIBRATION_FILE, THRESHOLDS_FILE)}
     return settings
 
 

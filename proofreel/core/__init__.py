@@ -37,6 +37,7 @@ from .pairs import (
     span_problems,
 )
 from .prompt import Prompt, text_part
+from .schemas import schema_problem
 from .spans import Span, complement, draw_apart, is_seconds, merged, overlap_s, total_s, without
 from .storage import DamagedEntryError, EntryStore, seal, sha256_of, sharded, unseal, write_whole
 
@@ -90,6 +91,7 @@ __all__ = [
     "problems_of",
     "read_yaml",
     "render_citations",
+    "schema_problem",
     "seal",
     "sha256_of",
     "sharded",

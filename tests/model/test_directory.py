@@ -59,9 +59,17 @@ def mark(tmp_path):
     return tmp_path / "mark"
 
 
-def test_directories_of_this_schema_and_the_first_are_read():
-    kept, first = read_directory(KEPT), read_directory(ROOT / "checkpoints" / "kitchen-verifier")
-    assert (kept.schema_version, kept.time_rule, first.time_rule) == ("1.1", "truncated", "truncated")
+def test_directories_of_this_schema_and_of_older_ones_are_read(copy):
+    kept, shipped = read_directory(KEPT), read_directory(ROOT / "checkpoints" / "kitchen-verifier")
+    values = json.loads((copy / "verifier_config.json").read_text())
+    for later in ("labels", "modalities", "requirements", "windowing"):
+        del values[later]
+    (copy / "verifier_config.json").write_text(json.dumps(values | {"schema_version": "1.0"}))
+    sign(copy)
+    first = read_directory(copy)
+    assert [each.time_rule for each in (first, kept, shipped)] == ["truncated", "truncated", "rounded"]
+    assert (kept.schema_version, shipped.schema_version) == ("1.1", SCHEMA_VERSION)
+    assert (first.modalities, first.chat, kept.chat) == (None, None, None)
     assert json.loads(kept.to_json())["schema_version"] == SCHEMA_VERSION
     assert kept.modalities == ("video",)
     assert "torch" in kept.requirements
@@ -282,9 +290,11 @@ def replaced(text, old, new):
         (lambda t: t + " " * MAX_JSON_BYTES, "too large"),
         (lambda t: t[:-3], "not valid JSON"),
         (lambda t: f"[{t}]", "must be a JSON object"),
-        (lambda t: replaced(t, '"max_tokens": 512', '"max_tokens": 0'), "max_tokens must be at least 1"),
+        (lambda t: replaced(t, '"max_tokens": 512', '"max_tokens": 0'), "max_tokens: 0 is less than the minimum"),
         (lambda t: replaced(t, '"next_token"', '"nli"').replace('"refuted"', '"not_enough"'), "labels that no nli"),
         (lambda t: replaced(t, '"1.1"', '"2.0"'), "schema version 2.0 is not readable"),
+        (lambda t: replaced(t, '"1.1"', '"1.evil"'), "schema_version must be two numbers, got '1.evil'"),
+        (lambda t: replaced(t, '"supported_id": ', '"supported_id": -'), "supported_id: -[0-9]+ is less"),
         (lambda t: replaced(t, '"1.1"', '"1.7", "new": 1'), "written with schema 1.7"),
     ],
 )

@@ -19,7 +19,7 @@ from bombs import Bomb
 from random_drafts import HEADS, random_draft
 from safetensors.torch import load_file, save_file
 
-from proofreel.core.errors import ConfigError, DirectoryError, ModelInputError
+from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError, ModelInputError
 from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.media.frames import Frames
@@ -309,6 +309,62 @@ def test_tampering_is_caught_by_the_manifest_and_by_its_meaning(copy, what):
     except DirectoryError as error:
         found = str(error)
         assert found.count("; ") <= 2
+    else:
+        assert not result.passed
+        found = f"selftest: {result.problems[0] if result.problems else 'margin'}"
+    assert re.search(reason, found), found
+
+
+def drop_from_golden(key):
+    def change(directory):
+        path = directory / "golden" / "golden.json"
+        path.write_text(
+            json.dumps([{k: v for k, v in case.items() if k != key} for case in json.loads(path.read_text())])
+        )
+
+    return change
+
+
+def unlink(name):
+    return lambda directory: (directory / name).unlink()
+
+
+def empty(name, text):
+    return lambda directory: (directory / name).write_text(text)
+
+
+# What is noticed of today's schema, beyond the above; each of these once loaded or passed.
+TODAYS_TAMPERINGS = {
+    "positive rate": (change_json("calibration.json", "positive_rate", value=0.4), "selftest: sha256"),
+    "counts": (change_json("thresholds.json", "points", 0, "tp", value=911), "selftest: sha256"),
+    "curve": (change_json("thresholds.json", "curve", "tp", 0, value=0), "selftest: sha256"),
+    "settings emptied": (empty("golden/settings.json", "{}"), r"selftest: golden/settings.json: .* got no \['abstain'"),
+    "settings lost": (unlink("golden/settings.json"), r"selftest: golden/settings.json: .* got no \['abstain'"),
+    "golden probabilities lost": (drop_from_golden("p_supported"), "selftest: golden/golden.json"),
+    "golden labels lost": (drop_from_golden("labels"), "selftest: golden/golden.json"),
+    "golden emptied": (empty("golden/golden.json", "[]"), "not golden inputs"),
+    "golden lost": (unlink("golden/golden.json"), "no golden inputs"),
+    "threshold of 7": (change_json("thresholds.json", "points", 0, "threshold", value=7), r"points\[0\].threshold: 7"),
+    "negative n": (change_json("calibration.json", "n", value=-5), "n: -5 is less than the minimum"),
+    "n that is a text": (change_json("calibration.json", "n", value="1920"), "n: '1920' is not of type 'integer'"),
+    "schema": (change_json(CONFIG, "schema_version", value="1.evil"), "schema_version must be two numbers"),
+    "calibration lost": (unlink("calibration.json"), "calibration.json is missing, got thresholds.json and"),
+    "thresholds lost": (unlink("thresholds.json"), "thresholds.json: cannot be read"),
+    "chat turns": (change_json(CONFIG, "chat", "after_user", value="<|im_end|>"), "selftest: margin"),
+}
+
+
+@pytest.mark.parametrize("what", TODAYS_TAMPERINGS)
+def test_tampering_with_a_directory_of_todays_schema_is_caught_though_its_manifest_fits(tmp_path, what):
+    shutil.copytree(ROOT / "checkpoints", tmp_path / "checkpoints")
+    directory = tmp_path / "checkpoints" / "kitchen-verifier"
+    change, reason = TODAYS_TAMPERINGS[what]
+    change(directory)
+    write_manifest(directory)
+    try:
+        result = selftest(directory, load(directory), "float32")
+    except (DirectoryError, CalibrationError) as error:
+        found = str(error)
     else:
         assert not result.passed
         found = f"selftest: {result.problems[0] if result.problems else 'margin'}"

@@ -106,10 +106,10 @@ def test_a_calibration_without_a_key_is_refused() -> None:
     [
         ("calibration.json", None, "cannot be read"),
         ("calibration.json", "{", "is not JSON"),
-        ("calibration.json", "[]", "must be a JSON object"),
-        ("thresholds.json", '{"default": "f1", "points": []}', "hold the default"),
+        ("calibration.json", "[]", "the whole: .* is not of type 'object'"),
+        ("thresholds.json", '{"default": "f1", "points": []}', "points: .* should be non-empty"),
         ("thresholds.json", '{"default": "f1"}', "missing"),
-        ("thresholds.json", '{"default": "f1", "points": 3}', "must be a list"),
+        ("thresholds.json", '{"default": "f1", "points": 3}', "points: 3 is not of type 'array'"),
         ("thresholds.json", '{"default": "f1", "points": [{"name": "f1"}]}', "missing"),
     ],
 )

@@ -145,13 +145,16 @@ def test_files_of_earlier_versions_read_and_are_written_as_they_were(tmp_path: P
     [
         (None, "cannot be read"),
         ("{", "is not JSON"),
-        ('{"default": "f1", "points": []}', "hold the default"),
+        ('{"default": "f1", "points": []}', "points: .* should be non-empty"),
         ('{"default": "f1"}', "missing"),
-        ('{"default": "f1", "points": 3}', "must be a list"),
-        ('{"default": "f1", "points": [3]}', "must be a JSON object"),
+        ('{"default": "f1", "points": 3}', "points: 3 is not of type 'array'"),
+        ('{"default": "f1", "points": [3]}', r"points\[0\]: 3 is not of type 'object'"),
         ('{"default": "f1", "points": [{"name": "f1"}]}', "missing"),
         (json.dumps({"default": "f1", "points": [POINT.to_dict()], "abstain": {"target": 0.9}}), "abstain.*missing"),
-        (json.dumps({"default": "f1", "points": [POINT.to_dict()], "abstain": 3}), "abstain: must be a JSON object"),
+        (
+            json.dumps({"default": "f1", "points": [POINT.to_dict()], "abstain": 3}),
+            "abstain: 3 is not of type 'object'",
+        ),
         (json.dumps({"default": "f1", "points": [POINT.to_dict()], "more": 3}), "unknown keys"),
     ],
 )
