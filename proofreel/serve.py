@@ -1,7 +1,7 @@
 """Serve a verifier over HTTP, with a page for people. Needs the extra: pip install "proofreel[serve]".
 
 proofreel serve checkpoints/kitchen-verifier --media-root examples/kitchen
-proofreel serve DIR --media-root videos --host 0.0.0.0 --port 8000 --token SECRET --max-claims 64
+PROOFREEL_TOKEN=SECRET proofreel serve DIR --media-root videos --host 0.0.0.0 --allowed-host judge.example.org
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
     from proofreel.core import ProofreelError
-    from proofreel.server import cache_folder, load, run
+    from proofreel.server import cache_folder, check_exposure, load, own_names, run
 
     try:
-        settings = Settings(args.token or os.environ.get("PROOFREEL_TOKEN"), **{n: getattr(args, n) for n in limits()})
-        if settings.token is None and args.host not in ("127.0.0.1", "::1", "localhost"):
-            print("warning: open to everybody who reaches this address; set --token", file=sys.stderr)
+        token = args.token or os.environ.get("PROOFREEL_TOKEN")
+        check_exposure(args.host, token, args.no_token)
+        hosts = (*own_names(args.host), *args.allowed_host)
+        settings = Settings(token, hosts, **{n: getattr(args, n) for n in limits()})
         with cache_folder(args.frame_cache) as cache:
             how = {"device": args.device, "base": args.base, "untrained_evidence": args.untrained_evidence}
             run(load(args.directory, args.media_root, settings, cache, **how), args.host, args.port)
@@ -45,10 +46,22 @@ def _parser() -> argparse.ArgumentParser:
     form = argparse.ArgumentDefaultsHelpFormatter
     parser = argparse.ArgumentParser(prog="proofreel serve", description=__doc__, formatter_class=form)
     parser.add_argument("directory", type=Path, help="verifier directory")
-    parser.add_argument("--media-root", type=Path, help="folder outside of which no media is read; none: text only")
+    parser.add_argument(
+        "--media-root",
+        type=Path,
+        help="folder outside of which no file is read; none: only texts and uploads are judged",
+    )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one")
     parser.add_argument("--token", help="what requests must carry; better given as PROOFREEL_TOKEN, unseen by ps")
+    parser.add_argument("--no-token", action="store_true", help="let in everybody who reaches --host, without a token")
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="name by which requests call this server, besides localhost and --host; again for another; * for any",
+    )
     parser.add_argument("--base", type=Path, help="base checkpoint, if not where the directory says")
     parser.add_argument("--device", help="cpu, cuda, ...")
     parser.add_argument("--frame-cache", help="folder that keeps decoded frames; else a temporary one")

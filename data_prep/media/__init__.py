@@ -2,7 +2,18 @@
 
 from .containers import FileStamp, MediaInfo, PacketIndex, check_segment, file_stamp, open_video, packet_index, probe
 from .frame_cache import FileHashes, FrameCache, frames_key
-from .frames import SIDE_STEP, Frames, FrameSampling, fit_pixels, frame_times, read_frames, read_image, target_size
+from .frames import (
+    SIDE_STEP,
+    Frames,
+    FrameSampling,
+    fit_pixels,
+    frame_times,
+    image_size,
+    read_frames,
+    read_image,
+    read_media_piece,
+    target_size,
+)
 from .sandbox import GuardedReader, Outcome, guarded, run_guarded
 from .survey import ImageInfo, Kind, MediaFile, media_rows, media_table, outside_root, probe_all, probe_each
 
@@ -26,6 +37,7 @@ __all__ = [
     "frame_times",
     "frames_key",
     "guarded",
+    "image_size",
     "media_rows",
     "media_table",
     "open_video",
@@ -36,6 +48,7 @@ __all__ = [
     "probe_each",
     "read_frames",
     "read_image",
+    "read_media_piece",
     "run_guarded",
     "target_size",
 ]

@@ -1,4 +1,4 @@
-"""Frames kept on disk: each (content of a file, span, sampling) is decoded once across builds, epochs and runs.
+"""Frames and images kept on disk: each (content of a file, span, sampling) is decoded once across builds and runs.
 
 An entry is named by a hash of everything its frames depend on, so it never goes stale: a file whose content changes,
 another sampling or another version of a decoder is another name. A damaged entry is dropped and decoded again. Any
@@ -31,6 +31,7 @@ from ...core import (
     ConfigError,
     DamagedEntryError,
     EntryStore,
+    Image,
     MediaError,
     VideoSegment,
     media_path,
@@ -41,7 +42,7 @@ from ...core import (
     write_whole,
 )
 from .containers import FileStamp, file_stamp
-from .frames import Frames, FrameSampling, read_frames
+from .frames import Frames, FrameSampling, read_media_piece
 from .sandbox import READ_LIMIT_S, GuardedReader
 
 FORMAT = 1  # of entries, and of what `read_frames` makes of a file: change it when either changes
@@ -77,30 +78,32 @@ class FrameCache:
         self._hashes, self._reader = FileHashes(self.directory), GuardedReader()
         self._store = EntryStore(self.directory, int(max_gib * 2**30))
 
-    def read(self, segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None = None) -> Frames:
-        """What `read_frames` returns, from the cache if it is there.
+    def read(
+        self, piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None = None
+    ) -> Frames:
+        """What `read_media_piece` returns, from the cache if it is there.
 
         Raises:
-            MediaError: as `read_frames`; or the decoder took longer than `timeout_s`, or died. Errors are not kept.
+            MediaError: as `read_media_piece`; or the decoder was later than `timeout_s`, or died. Errors are not kept.
         """
-        file = media_path(segment.path, media_root)
-        if segment.absent:
-            return read_frames(segment, sampling, media_root)  # which words the error
+        file = media_path(piece.path, media_root)
+        if isinstance(piece, VideoSegment) and piece.absent:
+            return read_media_piece(piece, sampling, media_root)  # which words the error
         stamp = file_stamp(file)
-        key = frames_key(self._hashes.of(file, stamp), segment, sampling)
+        key = frames_key(self._hashes.of(file, stamp), piece, sampling)
         if (frames := self._kept(key)) is not None:
             self.hits += 1
             return frames
-        frames = self._decode(segment, sampling, media_root)
+        frames = self._decode(piece, sampling, media_root)
         self.decoded += 1
         if file_stamp(file) == stamp:  # else it is unknown which content was decoded
             self._keep(key, frames)
         return frames
 
-    def _decode(self, segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
+    def _decode(self, piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
         if self.timeout_s is None:
-            return read_frames(segment, sampling, media_root)
-        return self._reader.read(segment, sampling, media_root, self.timeout_s)
+            return read_media_piece(piece, sampling, media_root)
+        return self._reader.read(piece, sampling, media_root, self.timeout_s)
 
     def _kept(self, key: str) -> Frames | None:
         entry = self._store.read(key)
@@ -122,13 +125,16 @@ class FrameCache:
         self.not_kept += not kept
 
 
-def frames_key(content_sha256: str, segment: VideoSegment, sampling: FrameSampling) -> str:
+def frames_key(content_sha256: str, piece: VideoSegment | Image, sampling: FrameSampling) -> str:
     """The name of an entry: a hash of all that its pixels depend on. The path is not among it."""
+    span: str | list[float | None] = "image"
+    if isinstance(piece, VideoSegment):
+        span = [None if time_s is None else float(time_s) for time_s in (piece.start_s, piece.end_s)]
     what = {
         "format": FORMAT,
         "written_with": _versions(),
         "content": content_sha256,
-        "span": [None if time_s is None else float(time_s) for time_s in (segment.start_s, segment.end_s)],
+        "span": span,
         "sampling": asdict(sampling) | {"fps": float(sampling.fps)},
     }
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

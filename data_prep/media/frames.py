@@ -30,10 +30,10 @@ from typing import Any
 
 import av.error
 import numpy as np
+from PIL import ExifTags, ImageOps
 from PIL import Image as PILImage
-from PIL import ImageOps
 
-from ...core import ConfigError, MediaError, VideoSegment, media_path, span_problems
+from ...core import ConfigError, Image, MediaError, VideoSegment, media_path, span_problems
 from .containers import PacketIndex, check_segment, open_video, packet_index, probe, regular_file
 
 Fit = Callable[[np.ndarray], np.ndarray]
@@ -214,7 +214,7 @@ class Frames:
         pixels_FHWC: uint8 RGB, upright; `read_frames` gives them at the size the network sees.
         times_s: float64 (F,), when each frame is first shown, in seconds from the first frame of the file. Never
             decreasing; equal where a span has fewer frames than were asked for.
-        reader: "decord" or "pyav".
+        reader: "decord" or "pyav"; "pillow" for an image.
     """
 
     pixels_FHWC: np.ndarray
@@ -357,3 +357,20 @@ def read_image(path: str | Path, media_root: str | Path | None = None) -> np.nda
         rgba = upright.convert("RGBA")
         upright = PILImage.alpha_composite(PILImage.new("RGBA", rgba.size, "white"), rgba)
     return np.array(upright.convert("RGB"))
+
+
+def image_size(path: str | Path, media_root: str | Path | None = None) -> tuple[int, int]:
+    """(height, width) of an image as `read_image` gives it, from its header alone. `MediaError` as there."""
+    with open_image(media_path(str(path), media_root)) as image:
+        sideways = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+        return (image.width, image.height) if sideways else (image.height, image.width)
+
+
+def read_media_piece(
+    piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None = None
+) -> Frames:
+    """The frames of a segment; or those of an image: one, at its `target_size`, at 0 s. Errors as either reader."""
+    if isinstance(piece, VideoSegment):
+        return read_frames(piece, sampling, media_root)
+    pixels_HWC = fit_pixels(read_image(piece.path, media_root), sampling, where=piece.path)
+    return Frames(pixels_HWC[None], np.zeros(1), "pillow")

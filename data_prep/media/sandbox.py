@@ -28,8 +28,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...core import ConfigError, MediaError, ProofreelError, VideoSegment, media_path
-from .frames import Frames, FrameSampling, read_frames
+from ...core import ConfigError, Image, MediaError, ProofreelError, VideoSegment, media_path
+from .frames import Frames, FrameSampling, read_media_piece
 
 T = TypeVar("T")
 
@@ -102,11 +102,11 @@ class GuardedReader:
         self._child = _Child(_call)
 
     def read(
-        self, segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None, timeout_s: float
+        self, piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None, timeout_s: float
     ) -> Frames:
-        """The same frames as `read_frames`, or `MediaError` after `timeout_s` or if the reader dies."""
-        name = str(media_path(segment.path, media_root))
-        return self.call(read_frames, (segment, sampling, media_root), name, timeout_s)
+        """The same frames as `read_media_piece`, or `MediaError` after `timeout_s` or if the reader dies."""
+        name = str(media_path(piece.path, media_root))
+        return self.call(read_media_piece, (piece, sampling, media_root), name, timeout_s)
 
     def call(self, function: Callable[..., T], arguments: tuple[Any, ...], name: str, timeout_s: float) -> T:
         """`function(*arguments)`, or `MediaError` about `name` after `timeout_s` or if the child dies."""

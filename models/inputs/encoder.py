@@ -27,12 +27,11 @@ from ...data_prep.media import (
     FrameCache,
     Frames,
     FrameSampling,
-    fit_pixels,
     frame_times,
     guarded,
+    image_size,
     probe,
-    read_frames,
-    read_image,
+    read_media_piece,
     target_size,
 )
 from .chat_template import ChatTurns
@@ -159,12 +158,12 @@ def read_media(
                 raise MediaError(f"{e.path}: media is marked absent; add the file and rebuild with media: required")
             videos.append(read(e, sampling, media_root))
         elif isinstance(e, Image):
-            images.append(fit_pixels(read_image(e.path, media_root), sampling, where=e.path))
+            images.append(read(e, sampling, media_root).pixels_FHWC[0])
     return Media(tuple(videos), tuple(images), sized=True)
 
 
-def _read_guarded(segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
-    return guarded(read_frames, segment, sampling, media_root, name=str(media_path(segment.path, media_root)))
+def _read_guarded(piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
+    return guarded(read_media_piece, piece, sampling, media_root, name=str(media_path(piece.path, media_root)))
 
 
 class Encoder:
@@ -253,7 +252,7 @@ class Encoder:
         """Tokens of one video or image, from its header."""
         self.check_readable((piece,))
         if isinstance(piece, Image):
-            height, width = read_image(piece.path, media_root).shape[:2]
+            height, width = image_size(piece.path, media_root)
             return self._visual_tokens(1, height, width, piece.path)
         info = guarded(probe, piece.path, media_root, name=piece.path)
         end_s = info.duration_s if piece.end_s is None else piece.end_s

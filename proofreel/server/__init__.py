@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING
 from ..core import on_first_use
 
 if TYPE_CHECKING:
-    from .launch import cache_folder, load, run
+    from .launch import cache_folder, check_exposure, load, own_names, run
     from .settings import Settings, limits
 
 __all__ = [
     "Settings",
     "cache_folder",
+    "check_exposure",
     "limits",
     "load",
+    "own_names",
     "run",
 ]
 

@@ -5,14 +5,16 @@ Apart from launch.py, which loads the verifier and starts a server: tests and ot
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response
+from pydantic import Discriminator, Tag
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
@@ -25,22 +27,52 @@ from .media_root import MediaRoot
 from .middleware import Guard, Measures
 from .page import Pictures, page
 from .queue import Desk
-from .schemas import AttributeAnswer, AttributeRequest, ChatRequest, ErrorAnswer, ScoreAnswer, ScoreRequest
-from .score import Office, attribute
-from .settings import RefusedError, Settings, as_refusal, body_of
+from .schemas import (
+    VLLM_KEYS,
+    AttributeAnswer,
+    AttributeRequest,
+    ChatRequest,
+    ErrorAnswer,
+    PredictRequest,
+    RerankRequest,
+    ScoreAnswer,
+    ScoreRequest,
+    VllmScoreRequest,
+)
+from .score import Office, attribute, body_faults
+from .settings import Faults, RefusedError, Settings, as_refusal, body_of
+from .shapes import predict, rerank, vllm_score
+from .strict_json import StrictRoute, schema_faults
 
 log = logging.getLogger("proofreel.server")
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorAnswer} for status in (400, 401, 403, 404, 408, 413, 422, 429, 500, 503, 504)
+    status: {"model": ErrorAnswer} for status in (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 503, 504)
 }
+
+ANSWERS: dict[int | str, dict[str, Any]] = {200: {"model": ScoreAnswer}, **REFUSALS}
+
+
+def _form(body: Any) -> str:
+    """Whose form a request to /score has, by its keys."""
+    keys = body if isinstance(body, dict) else ()
+    return "vllm" if VLLM_KEYS & {*keys} else "proofreel"
+
+
+AnyScoreRequest = Annotated[
+    Annotated[ScoreRequest, Tag("proofreel")] | Annotated[VllmScoreRequest, Tag("vllm")], Discriminator(_form)
+]
+KEYS = sorted({*ScoreRequest.model_fields, *AttributeRequest.model_fields, "kind", "path", "text", "start_s", "end_s"})
 
 
 class Service:
     """One verifier, what serves it, and the ASGI application `app`."""
 
-    def __init__(self, verifier: Any, root: MediaRoot, library: Library | None, limits: Settings) -> None:
-        self.verifier, self.root, self.limits, self.measures = verifier, root, limits, Measures()
+    def __init__(self, verifier: Any, name: str, root: MediaRoot, library: Library, limits: Settings) -> None:
+        """`root` must have uploads, whose folder goes when the service is closed."""
+        assert root.uploads is not None
+        self.verifier, self.name, self.root, self.uploads = verifier, name, root, root.uploads
+        self.limits, self.measures = limits, Measures()
         hanging = HangingFiles()
         self.pools = [MediaPool(n, limits.decode_s, hanging) for n in (limits.readers, 1)]
         self.desk = Desk(verifier, self.pools[0], library, limits, self.measures)
@@ -55,6 +87,7 @@ class Service:
         self.desk.close(self.limits.timeout_s)
         for pool in self.pools:
             pool.close()
+        self.uploads.close()
 
     def _routes(self) -> FastAPI:
         @asynccontextmanager
@@ -66,6 +99,7 @@ class Service:
             "Is a claim supported by its evidence? Errors: `<where>: <what is wrong>, got <value>; <what to do>`."
         )
         api = FastAPI(title="Proofreel", description=description, version=proofreel.__version__, lifespan=lifespan)
+        api.router.route_class = StrictRoute
         for kind in (RefusedError, ProofreelError, HTTPException, RequestValidationError, Exception):
             api.add_exception_handler(kind, self._refuse)
         self._add_verdicts(api)
@@ -74,11 +108,30 @@ class Service:
         return api
 
     def _add_verdicts(self, api: FastAPI) -> None:
-        @api.post("/score", responses=REFUSALS, summary="Verdicts on K claims about one evidence")
-        async def score(request: ScoreRequest) -> ScoreAnswer:
+        @api.post("/score", response_model=None, responses=ANSWERS, summary="Verdicts on K claims about one evidence")
+        async def score(request: AnyScoreRequest) -> Any:
+            if isinstance(request, VllmScoreRequest):
+                answer = await vllm_score(self.office, request)
+                self._count([None] * len(answer["data"]))
+                return answer
             answer = await self.office.score(request)
             self._count([verdict.error for verdict in answer.verdicts])
             return answer
+
+        @api.post("/predict", responses=REFUSALS, summary="Both labels of [claim, text] pairs, in TEI's form")
+        async def predicted(request: PredictRequest) -> list[Any]:
+            answer = await predict(self.office, request)
+            self._count([None] * (len(answer) if isinstance(answer[0], list) else 1))
+            return answer
+
+        async def reranked(request: RerankRequest) -> Any:
+            answer = await rerank(self.office, request)
+            self._count([None] * len(request.documents or request.texts))
+            return answer
+
+        for path in ("/rerank", "/v1/rerank", "/v2/rerank"):
+            summary = "Documents by how probably each supports the claim, in Cohere's, Jina's, vLLM's or TEI's form"
+            api.post(path, responses=REFUSALS, summary=summary)(reranked)
 
         @api.post("/attribute", responses=REFUSALS, summary="Do a claim's citations support it?")
         async def attributed(request: AttributeRequest) -> AttributeAnswer:
@@ -113,12 +166,14 @@ class Service:
             point = self.office.judge().point
             sampling, limits = self.verifier.encoder.sampling, self.limits
             return {
+                "name": self.name,
                 "fingerprint": self.verifier.fingerprint,
                 "operating_point": point and point.name,
                 "threshold": point and point.threshold,
                 "notes": list(self.verifier.notes),
+                "modalities": self.verifier.modalities,
                 "sampling": vars(sampling),
-                "limits": {"max_claims": limits.max_claims, "max_span_s": limits.max_span_s},
+                "limits": {n: getattr(limits, n) for n in ("max_claims", "max_span_s", "max_upload", "max_pixels")},
             }
 
     def _add_page(self, api: FastAPI) -> None:
@@ -126,19 +181,35 @@ class Service:
         async def index() -> Response:
             return page()
 
-        @api.get("/clips", responses=REFUSALS, summary="Videos below the media root")
+        @api.post("/upload", responses=REFUSALS, summary="Keep a picture or video; its name is a path of evidence")
+        async def upload(request: Request) -> dict[str, str]:
+            try:
+                async with asyncio.timeout(self.limits.upload_s):
+                    return {"path": await self.uploads.receive(request.stream())}
+            except TimeoutError:
+                limit = f"{self.limits.upload_s:g} s"
+                message = f"upload: did not arrive in time, got a part of it in {limit}; send it faster"
+                raise RefusedError(408, message) from None
+
+        @api.get("/media", responses=REFUSALS, summary="A file as it is, for playback; `key` is that of GET /clip")
+        async def media(path: str, key: str) -> FileResponse:
+            return await self.pictures.media(path, key)
+
+        @api.get("/clips", responses=REFUSALS, summary="Videos and images below the media root")
         async def clips() -> dict[str, Any]:
             return await self.pictures.clips()
 
-        @api.get("/clip", responses=REFUSALS, summary="Length and size of a video")
+        @api.get(
+            "/clip", responses=REFUSALS, summary="Length and size of a video or image, and where it is played from"
+        )
         async def clip(path: str) -> dict[str, Any]:
             return await self.pictures.clip(path)
 
-        @api.get("/thumbnail", responses=REFUSALS, summary="A JPEG from the middle of a video")
+        @api.get("/thumbnail", responses=REFUSALS, summary="A JPEG from the middle of a video, or of an image")
         async def thumbnail(path: str) -> Response:
             return Response(await self.pictures.thumbnail(path), media_type="image/jpeg")
 
-        @api.get("/frames", responses=REFUSALS, summary="The frames of a span that the verifier looks at")
+        @api.get("/frames", responses=REFUSALS, summary="What the verifier looks at: frames of a span, or the image")
         async def frames(path: str, start_s: float = 0.0, end_s: float | None = None) -> dict[str, Any]:
             return await self.pictures.frames(path, start_s, end_s)
 
@@ -150,8 +221,10 @@ class Service:
             self.measures.failures.labels("claim").inc(failed)
 
     async def _refuse(self, request: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, HTTPException) and isinstance(error.__cause__, RefusedError):
+            error = error.__cause__  # what FastAPI wrapped while it parsed the body
         if isinstance(error, RequestValidationError):
-            refusal = _invalid(error)
+            refusal = await run_in_threadpool(self._invalid, error)
         elif isinstance(error, HTTPException):
             target = f"{request.method} {request.url.path[:100]}"
             refusal = RefusedError(error.status_code, f"request: {error.detail}, got {target}; see /docs")
@@ -159,15 +232,12 @@ class Service:
             refusal = as_refusal(error)
             if refusal.status == 500:
                 log.error("a request failed", exc_info=error)
-        body = body_of(RefusedError(refusal.status, self.root.hide(str(refusal))))
+        faults = tuple((where, self.root.hide(message)) for where, message in refusal.faults)
+        body = body_of(RefusedError(refusal.status, self.root.hide(str(refusal)), faults=faults))
         return JSONResponse(body, refusal.status, refusal.headers)
 
-
-def _invalid(error: RequestValidationError) -> RefusedError:
-    """The first of a request's faults, in the project's wording."""
-    first, n = error.errors()[0], len(error.errors())
-    where = ".".join(str(part) for part in first["loc"])
-    got = ascii(first.get("input"))
-    more = f" (and {n - 1} more)" if n > 1 else ""
-    message = f"{where}: {first['msg']}, got {got if len(got) < 100 else got[:100] + '...'}{more}; see /docs"
-    return RefusedError(400, message)
+    def _invalid(self, error: RequestValidationError) -> RefusedError:
+        """All of a request's faults, in the project's wording."""
+        faults: Faults = schema_faults(error.errors(), error.body, KEYS)
+        body_faults(self.office, error.body, faults)
+        return faults.refusal()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from starlette.concurrency import run_in_threadpool
 
 from proofreel.core import Evidence, Image, Passage, VideoSegment
 
+from .media_root import MediaRoot
 from .schemas import ChatRequest
 from .score import Office, as_answer
-from .settings import RefusedError
+from .settings import Faults, RefusedError, brief
 
 
 async def complete(office: Office, request: ChatRequest) -> dict[str, Any]:
@@ -78,29 +80,40 @@ def read_messages(office: Office, request: ChatRequest) -> tuple[str, tuple[Evid
     texts = [i for i, part in enumerate(parts) if part.get("type") == "text"]
     if not texts:
         raise RefusedError(400, "messages: no claim, got no text part in the last user message; write the claim there")
-    evidence = tuple(_piece(office, part, f"part {i}") for i, part in enumerate(parts) if i != texts[-1])
+    faults = Faults()
+    evidence = read_parts(
+        office.root, [p for i, p in enumerate(parts) if i != texts[-1]], "messages[-1].content", faults
+    )
+    faults.check()
     if not evidence:
         raise RefusedError(400, "messages: no evidence, got a claim alone; add a video_url, image_url or text part")
     return _text(parts[texts[-1]], "claim"), evidence
 
 
-def _piece(office: Office, part: dict[str, Any], where: str) -> Evidence:
-    kind = part.get("type")
+def read_parts(root: MediaRoot, parts: Sequence[Any], where: str, faults: Faults) -> tuple[Evidence, ...]:
+    """The evidence that the content parts of a message are, without those at fault."""
+    pieces: list[Evidence] = []
+    for i, part in enumerate(parts):
+        with faults.at(f"{where}[{i}]"):
+            pieces.append(_piece(root, part, f"{where}[{i}]"))
+    return tuple(pieces)
+
+
+def _piece(root: MediaRoot, part: Any, where: str) -> Evidence:
+    kind = part.get("type") if isinstance(part, dict) else None
     if kind == "text":
         return Passage(_text(part, where))
     if kind not in ("video_url", "image_url"):
-        raise RefusedError(400, f"{where}: unknown type, got {str(kind)[:50]!r}; use text, video_url or image_url")
+        raise RefusedError(400, f"{where}: unknown type, got {brief(kind)}; use text, video_url or image_url")
     given = part.get(kind)
     url = given.get("url") if isinstance(given, dict) else given
     if not isinstance(url, str):
-        raise RefusedError(400, f"{where}: no url, got {str(given)[:100]!r}; write {{{kind}: {{url: PATH}}}}")
-    path, start_s, end_s = office.root.find_url(url)
+        raise RefusedError(400, f"{where}: no url, got {brief(given)}; write {{{kind}: {{url: PATH}}}}")
+    path, start_s, end_s = root.find_url(url)
     return VideoSegment(path, start_s, end_s) if kind == "video_url" else Image(path)
 
 
 def _text(part: dict[str, Any], where: str) -> str:
     if not isinstance(part.get("text"), str):
-        raise RefusedError(
-            400, f"{where}: text must be a string, got {str(part.get('text'))[:100]!r}; write it as text"
-        )
+        raise RefusedError(400, f"{where}: text must be a string, got {brief(part.get('text'))}; write it as text")
     return part["text"]

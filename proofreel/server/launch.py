@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+import ipaddress
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -23,6 +25,7 @@ from .app import Service
 from .media import Library
 from .media_root import MediaRoot
 from .settings import Settings
+from .uploads import Uploads
 
 
 class DrainingServer(uvicorn.Server):
@@ -35,9 +38,8 @@ class DrainingServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called in the main thread, between its other steps."""
         if self._service.app.draining:
-            super().handle_exit(sig, frame)
+            self.force_exit, self.should_exit = self.should_exit, True
             return
-        self._captured_signals.append(sig)
         self._service.app.draining = True
         self._drain_until = time.monotonic() + self._service.limits.drain_s
 
@@ -59,11 +61,18 @@ def load(
     root = MediaRoot(media_root, limits.max_media)
     frames = FrameCache(cache, limits.cache_gib, limits.decode_s)
     verifier = Verifier.from_pretrained(directory, media_root=root.folder, frame_cache=frames, **how)
-    library = None
-    if root.folder is not None:
-        sampling = verifier.encoder.sampling
-        library = Library(str(root.folder), str(frames.directory), limits.cache_gib, sampling, limits.max_span_s)
-    return Service(verifier, root, library, limits)
+    Path(cache).mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="uploads-", dir=frames.directory))
+    root.uploads = Uploads(folder, limits.max_upload, limits.uploads)
+    library = Library(
+        None if root.folder is None else str(root.folder),
+        str(frames.directory),
+        limits.cache_gib,
+        verifier.encoder.sampling,
+        limits.max_span_s,
+        limits.max_pixels,
+    )
+    return Service(verifier, Path(directory).resolve().name, root, library, limits)
 
 
 def server_of(service: Service) -> DrainingServer:
@@ -78,6 +87,47 @@ def server_of(service: Service) -> DrainingServer:
         backlog=2048,
     )
     return DrainingServer(service, config)
+
+
+def check_exposure(host: str, token: str | None, no_token: bool) -> None:
+    """`ConfigError` for a server that others could reach without a token, unless that is said to be meant."""
+    if token is None and not no_token and not is_loopback(host):
+        raise ConfigError(
+            f"token: others can reach this address, got --host {host} without a token; set PROOFREEL_TOKEN or --token, "
+            "or say --no-token to let everybody in"
+        )
+    if token is not None and no_token:
+        raise ConfigError("token: given and forbidden, got --no-token with a token; leave one of them out")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a server that listens there."""
+    return all(ipaddress.ip_address(address).is_loopback for address in _addresses(host))
+
+
+def own_names(host: str) -> tuple[str, ...]:
+    """The names by which requests may call a server that listens there.
+
+    The address itself; where it stands for all addresses (0.0.0.0, ::), this machine's name and addresses.
+    """
+    if all(ipaddress.ip_address(address).is_unspecified for address in _addresses(host)):
+        name = socket.gethostname()
+        with suppress(ConfigError):  # a machine that cannot resolve its own name
+            return (name, *(_bracketed(address) for address in _addresses(name)))
+        return (name,)
+    return (_bracketed(host),)
+
+
+def _addresses(host: str) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host or None, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except OSError as error:
+        raise ConfigError(f"host: no such address, got {host!r} ({error.strerror}); choose another") from error
+    return sorted({str(address[0]).partition("%")[0] for *_, address in found})
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 @contextmanager
@@ -100,11 +150,8 @@ def run(service: Service, host: str, port: int) -> None:
         name, number = bound.getsockname()[:2]
         shown = f"[{name}]" if ":" in name else name
         print(f"serving {service.verifier.fingerprint[:12]} on http://{shown}:{number}", flush=True)
-        previous = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # uvicorn raises it again when it is done
-        try:
+        with swept(service.uploads.folder):
             asyncio.run(server_of(service).serve([bound]))
-        finally:
-            signal.signal(signal.SIGTERM, previous)
 
 
 @contextmanager
@@ -113,5 +160,27 @@ def cache_folder(given: str | None) -> Iterator[str]:
     if given is not None:
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="proofreel-frames-") as folder:
+    with tempfile.TemporaryDirectory(prefix="proofreel-frames-") as folder, swept(Path(folder)):
         yield folder
+
+
+_SWEEP = """
+import shutil, sys, time
+sys.stdin.read()
+for _ in range(int(sys.argv[2])):
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+    time.sleep(0.5)
+"""
+_SWEEPS = 6  # decoders end a second after their server, and may write until then
+
+
+@contextmanager
+def swept(folder: Path) -> Iterator[None]:
+    """A folder that is removed even if this process is killed: a child waits for its end, and then removes it."""
+    words = [sys.executable, "-I", "-S", "-c", _SWEEP, str(folder), str(_SWEEPS)]
+    # a session of its own: Ctrl-C and a supervisor's signals are for the server
+    with subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True) as sweeper:
+        try:
+            yield
+        finally:
+            sweeper.kill()  # the server has ended by itself, and removes the folder by itself

@@ -1,7 +1,8 @@
 """Everything that opens a media file, in child processes with a deadline: a file that hangs its decoder fails alone.
 
-A child decodes a request's frames into the frame cache, from which the network's thread then reads them; it also makes
-the pictures of the page. The network's thread meets only files that a child has read before.
+A child decodes a request's frames and images into the frame cache, from which the network's thread then reads them; it
+also makes the pictures of the page. This process decodes nothing: not in the network's thread, nor where it answers
+requests.
 """
 
 from __future__ import annotations
@@ -20,32 +21,38 @@ from typing import Any
 
 from PIL import Image as PILImage
 
-from proofreel.core import Evidence, Image, MediaError, VideoSegment
+from proofreel.core import Evidence, Image, MediaError, VideoSegment, media_path
 from proofreel.data_prep.media import (
     FileStamp,
     FrameCache,
     FrameSampling,
     Outcome,
     file_stamp,
+    image_size,
     probe,
     read_frames,
-    read_image,
+    read_media_piece,
     run_guarded,
 )
 
+from .media_root import kind_of
+
 PICTURE_PIXELS = (28 * 28, 320 * 200)
 """Bounds on one frame of the page."""
+IMAGE_PIXELS = (28 * 28, 960 * 640)
+"""Bounds on an image of the page."""
 
 
 @dataclass(frozen=True)
 class Library:
     """Where media lie and where their frames are kept; what the children need to know."""
 
-    root: str
+    root: str | None
     cache: str
     cache_gib: float
     sampling: FrameSampling
     max_span_s: float
+    max_pixels: int
 
 
 @dataclass(frozen=True)
@@ -134,10 +141,10 @@ class MediaPool:
 
 
 def prepare(library: Library, evidence: tuple[Evidence, ...]) -> None:
-    """Check every video and image of an evidence, and decode the frames of its segments into the cache.
+    """Check every video and image of an evidence, and decode its frames and images into the cache.
 
     Raises:
-        MediaError: unreadable, no such span, or a span longer than is allowed.
+        MediaError: unreadable, no such span, or a span or image larger than is allowed.
     """
     for piece in evidence:
         if isinstance(piece, VideoSegment):
@@ -148,31 +155,57 @@ def prepare(library: Library, evidence: tuple[Evidence, ...]) -> None:
                     f"{piece.path}: span is too long, got {length_s:.1f} of at most {library.max_span_s:g} s; "
                     "shorten it, or raise --max-span-s"
                 )
-            cache = _cache(library.cache, library.cache_gib)
-            cache.read(piece, library.sampling, library.root)
         elif isinstance(piece, Image):
-            read_image(piece.path, library.root)
+            _check_pixels(library, piece.path)
+        if isinstance(piece, (VideoSegment, Image)):
+            _cache(library.cache, library.cache_gib).read(piece, library.sampling, library.root)
 
 
 def describe(library: Library, path: str) -> dict[str, Any]:
-    """Length and size of a video."""
+    """Length and size of a video; size of an image."""
+    if kind_of(path) == "image":
+        height, width = _check_pixels(library, path)
+        return {"path": path, "kind": "image", "width": width, "height": height}
     info = probe(path, library.root)
-    return {"path": path, "duration_s": info.duration_s, "width": info.width, "height": info.height, "fps": info.fps}
+    size = {"width": info.width, "height": info.height}
+    return {"path": path, "kind": "video", "duration_s": info.duration_s, **size, "fps": info.fps}
 
 
-def picture(library: Library, segment: VideoSegment) -> list[tuple[float, bytes]]:
-    """(time in seconds, JPEG) of the frames a verifier looks at in a segment, large enough for a person."""
-    low, high = PICTURE_PIXELS
-    frames = read_frames(segment, replace(library.sampling, min_pixels=low, max_pixels=high), library.root)
+def picture(library: Library, piece: VideoSegment | Image) -> list[tuple[float | None, bytes]]:
+    """(time in seconds, JPEG) of what a verifier looks at in a segment or image, large enough for a person."""
+    if isinstance(piece, Image):
+        _check_pixels(library, piece.path)
+        return [(None, _jpeg(read_media_piece(piece, _pictures(library, IMAGE_PIXELS), library.root).pixels_FHWC[0]))]
+    frames = read_frames(piece, _pictures(library, PICTURE_PIXELS), library.root)
     times_s = [float(t) for t in frames.times_s]
     return [(t, _jpeg(pixels)) for t, pixels in zip(times_s, frames.pixels_FHWC, strict=True) if math.isfinite(t)]
 
 
 def thumbnail(library: Library, path: str) -> bytes:
-    """A JPEG from the middle of a video."""
+    """A JPEG from the middle of a video, or of an image."""
+    if kind_of(path) == "image":
+        _check_pixels(library, path)
+        return _jpeg(
+            read_media_piece(Image(path), _pictures(library, (28 * 28, 160 * 100)), library.root).pixels_FHWC[0]
+        )
     duration_s = probe(path, library.root).duration_s
     two = FrameSampling(fps=1.0, min_frames=2, max_frames=2, min_pixels=28 * 28, max_pixels=160 * 100)
     return _jpeg(read_frames(VideoSegment(path, 0.0, duration_s), two, library.root).pixels_FHWC[1])
+
+
+def _check_pixels(library: Library, path: str) -> tuple[int, int]:
+    """(height, width) of an image, from its header, before a pixel is decoded; `MediaError` if it is too large."""
+    height, width = image_size(path, library.root)
+    if height * width > library.max_pixels:
+        raise MediaError(
+            f"{path}: image is too large, got {width} x {height} of at most {library.max_pixels} pixels; "
+            "shrink it, or raise --max-pixels"
+        )
+    return height, width
+
+
+def _pictures(library: Library, pixels: tuple[int, int]) -> FrameSampling:
+    return replace(library.sampling, min_pixels=pixels[0], max_pixels=pixels[1])
 
 
 def _work(task: Task) -> Any:
@@ -186,7 +219,7 @@ def _paths(task: Task) -> list[str]:
 
 
 def _files(task: Task) -> list[str]:
-    return [str(Path(task.library.root) / path) for path in _paths(task)]
+    return [str(media_path(path, task.library.root)) for path in _paths(task)]
 
 
 def _name(task: Task) -> str:

@@ -51,7 +51,7 @@ class Desk:
     """Takes jobs from any thread; `close` answers what was taken and ends the network's thread."""
 
     def __init__(
-        self, verifier: Scorer, pool: MediaPool, library: Library | None, limits: Settings, measures: Measures
+        self, verifier: Scorer, pool: MediaPool, library: Library, limits: Settings, measures: Measures
     ) -> None:
         self._verifier, self._pool, self._library = verifier, pool, library
         self._limits, self._measures = limits, measures
@@ -89,13 +89,11 @@ class Desk:
             waiting.append(job)
             if len(waiting) > 1:
                 return
-        assert self._library is not None
         reading = self._pool.submit(Task(prepare, self._library, job.evidence))
         reading.add_done_callback(lambda done: self._prepared(key, stamps, done.exception()))
 
     def examine(self, path: str) -> Future[Any]:
         """Open a video's header in a child; its length and size, or `MediaError`."""
-        assert self._library is not None  # else no path was found
         return self._pool.submit(Task(describe, self._library, path))
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -124,7 +122,7 @@ class Desk:
 
     def _stamps(self, evidence: tuple[Evidence, ...]) -> list[FileStamp]:
         """The state of each file."""
-        root = self._library.root if self._library else None
+        root = self._library.root
         return [file_stamp(media_path(e.path, root)) for e in evidence if isinstance(e, (VideoSegment, Image))]
 
     def _prepared(self, key: str, stamps: list[FileStamp], error: BaseException | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
@@ -16,7 +16,10 @@ class Strict(BaseModel):
 
 
 class VideoPiece(Strict):
-    """The span [start_s, end_s] of a video below the media root; without `end_s` to the end of the file."""
+    """The span [start_s, end_s] of a video: its path below the media root, `upload:NAME`, or a data URL.
+
+    Without `end_s` to the end of the file.
+    """
 
     kind: Literal["video"]
     path: str
@@ -34,7 +37,7 @@ class TranscriptPiece(Strict):
 
 
 class ImagePiece(Strict):
-    """One image file below the media root."""
+    """One image: its path below the media root, `upload:NAME`, or a data URL."""
 
     kind: Literal["image"]
     path: str
@@ -48,6 +51,8 @@ class PassagePiece(Strict):
 
 
 Piece = Annotated[VideoPiece | TranscriptPiece | ImagePiece | PassagePiece, Field(discriminator="kind")]
+
+PIECE: TypeAdapter[Any] = TypeAdapter(Piece)
 
 
 class ScoreRequest(Strict):
@@ -139,13 +144,21 @@ class AttributeAnswer(BaseModel):
     threshold: float | None
 
 
+class FaultAnswer(BaseModel):
+    """One thing that is wrong with a request, and its place there, such as `evidence[1].path`."""
+
+    where: str
+    message: str
+
+
 class ErrorDetail(BaseModel):
-    """`<where>: <what is wrong>, got <value>; <what to do>`, and its class."""
+    """`<where>: <what is wrong>, got <value>; <what to do>`, a line for each fault, and its class."""
 
     message: str
     type: str
     param: str | None = None
     code: int
+    faults: list[FaultAnswer] = []
 
 
 class ErrorAnswer(BaseModel):
@@ -170,3 +183,47 @@ class ChatRequest(BaseModel):
     top_logprobs: int | None = Field(None, ge=0, le=20)
     n: int | None = Field(1, ge=1, le=1)
     stream: bool | None = False
+
+
+class Loose(BaseModel):
+    """A request in another server's form: what means nothing here is accepted and has no effect."""
+
+    model: str | None = None
+    use_activation: bool | None = Field(None, description="false: the score is the margin, not the probability")
+    activation: bool | None = None
+    softmax: bool | None = None
+    raw_scores: bool = Field(False, description="true: the score is the margin, not the probability")
+
+    @property
+    def raw(self) -> bool:
+        """Whether margins are wanted in place of probabilities."""
+        return self.raw_scores or False in (self.use_activation, self.activation, self.softmax)
+
+
+class VllmScoreRequest(Loose):
+    """vLLM's score: claims and documents, 1:1, 1:N, N:1 or N:N. A document is a text, or `{content: [parts]}`."""
+
+    text_1: Any = Field(validation_alias=AliasChoices("text_1", "data_1", "queries"), description="claims")
+    text_2: Any = Field(
+        validation_alias=AliasChoices("text_2", "data_2", "documents", "items"), description="evidence of each"
+    )
+
+
+VLLM_KEYS = frozenset({"text_1", "data_1", "queries", "text_2", "data_2", "documents", "items"})
+
+
+class RerankRequest(Loose):
+    """A claim as `query`, and `documents` (Cohere's, Jina's and vLLM's form) or `texts` (TEI's)."""
+
+    query: Any
+    documents: Any = None
+    texts: Any = None
+    top_n: int | None = Field(None, ge=0, description="how many results; none or 0: all")
+    return_documents: bool | None = None
+    return_text: bool = False
+
+
+class PredictRequest(Loose):
+    """TEI's predict: `[claim, text]`, or a list of such pairs."""
+
+    inputs: Any

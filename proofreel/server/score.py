@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from proofreel.core import (
@@ -32,6 +33,7 @@ from proofreel.models.verifier import Attributed, AttributionPairs, CitedClaim, 
 from .media_root import MediaRoot
 from .queue import Desk, Job
 from .schemas import (
+    PIECE,
     AttributeAnswer,
     AttributeRequest,
     CitationAnswer,
@@ -40,7 +42,7 @@ from .schemas import (
     VerdictAnswer,
     WindowAnswer,
 )
-from .settings import RefusedError, Settings
+from .settings import Faults, RefusedError, Settings
 
 T = TypeVar("T")
 
@@ -53,8 +55,15 @@ class Office:
 
     async def score(self, request: ScoreRequest) -> ScoreAnswer:
         """Answer `POST /score`."""
-        evidence = await run_in_threadpool(self._evidence, [piece.model_dump() for piece in request.evidence])
-        judge = self.judge(request.prior, request.operating_point)
+        faults = Faults()
+        pieces = [piece.model_dump() for piece in request.evidence]
+        evidence = await run_in_threadpool(self.find_evidence, pieces, "evidence", faults)
+        self._check_claims(request.claims, request.contexts, faults)
+        judge = None
+        with faults.at("operating_point" if request.prior is None else "prior"):
+            judge = self.judge(request.prior, request.operating_point)
+        faults.check()
+        assert judge is not None
         verdicts = await self.ask(request.claims, evidence, request.contexts, judge)
         point = judge.point
         return ScoreAnswer(
@@ -77,22 +86,18 @@ class Office:
         Raises:
             RefusedError: too much, busy, late; or the error of an evidence that cannot be read.
         """
-        if len(claims) > self.limits.max_claims:
-            count = f"{len(claims)} of at most {self.limits.max_claims}"
-            raise RefusedError(413, f"claims: too many for one request, got {count}; send several requests")
+        faults = Faults()
+        self._check_claims(claims, contexts, faults)
+        faults.check()
         contexts = [None] * len(claims) if contexts is None else contexts
-        if len(contexts) != len(claims):
-            raise RefusedError(
-                400, f"contexts: one per claim, got {len(contexts)} for {len(claims)}; use null for none"
-            )
-        for i, context in enumerate(contexts):
-            check_text(context or "", f"contexts[{i}]")
         pairs = [Pair(str(i), c, evidence, context=x) for i, (c, x) in enumerate(zip(claims, contexts, strict=True))]
         return await self.ask_pairs(pairs, judge or self.judge())
 
     async def ask_pairs(self, pairs: Sequence[Pair], judge: Judge) -> list[Verdict]:
         """Verdicts of pairs about one evidence. Raises what `ask` raises."""
-        self._check(pairs[0].evidence)
+        faults = Faults()
+        self._check(pairs[0].evidence, faults)
+        faults.check()
         job = Job(tuple(pairs))
         await run_in_threadpool(self.desk.submit, job)
         return [restated(v, judge) for v in await self.wait(job.future)]
@@ -112,26 +117,57 @@ class Office:
         decision = self.verifier.decision
         return Judge(decision if prior is None else with_prior(decision, prior), operating_point)
 
-    def _evidence(self, pieces: list[dict[str, Any]]) -> tuple[Evidence, ...]:
-        if len(pieces) > self.limits.max_evidence:
-            count = f"{len(pieces)} pieces of at most {self.limits.max_evidence}"
-            raise RefusedError(413, f"evidence: too much for one request, got {count}; send less")
-        named = [p | ({"path": self.root.find(p["path"])} if "path" in p else {}) for p in pieces]
-        return tuple(evidence_from_dict(p, f"evidence[{i}]") for i, p in enumerate(named))
+    def find_evidence(self, pieces: Sequence[dict[str, Any]], where: str, faults: Faults) -> tuple[Evidence, ...]:
+        """Evidence of validated pieces, its media found below the root or kept from a data URL; faults are added."""
+        with faults.at(where):
+            check_count(len(pieces), self.limits.max_evidence)
+        evidence: list[Evidence] = []
+        for i, piece in enumerate(pieces[: self.limits.max_evidence]):
+            with faults.at(f"{where}[{i}]"):
+                named = piece | ({"path": self.root.find(piece["path"])} if "path" in piece else {})
+                evidence.append(evidence_from_dict(named, f"{where}[{i}]"))
+                self._check_piece(evidence[-1], f"{where}[{i}]", faults)
+        with faults.at(where):
+            self.verifier.reader.check_asked(tuple(evidence))
+        return tuple(evidence)
 
-    def _check(self, evidence: tuple[Evidence, ...]) -> None:
+    def _check_claims(self, claims: Sequence[str], contexts: Sequence[str | None] | None, faults: Faults) -> None:
+        """What refuses a whole request; a claim that alone is wrong fails alone, later."""
+        if len(claims) > self.limits.max_claims:
+            count = f"{len(claims)} of at most {self.limits.max_claims}"
+            message = f"claims: too many for one request, got {count}; send several requests"
+            faults.add(RefusedError(413, message), "claims")
+        if contexts is not None and len(contexts) != len(claims):
+            count = f"{len(contexts)} for {len(claims)}"
+            faults.add(RefusedError(400, f"contexts: one per claim, got {count}; use null for none"), "contexts")
+        for i, context in enumerate(contexts or ()):
+            with faults.at(f"contexts[{i}]"):
+                check_text(context or "", f"contexts[{i}]")
+
+    def _check(self, evidence: tuple[Evidence, ...], faults: Faults, where: str = "evidence") -> None:
         """Everything wrong with evidence that is seen without opening it."""
-        problems = problems_of(Pair("0", "A claim.", evidence))
-        if problems:
-            raise RefusedError(400, f"evidence: {'; '.join(problems)}")
         for i, piece in enumerate(evidence):
-            check_text(getattr(piece, "text", ""), f"evidence[{i}]")
-            if isinstance(piece, VideoSegment) and piece.end_s is not None:
-                length_s = piece.end_s - piece.start_s
-                if length_s > self.limits.max_span_s:
-                    length = f"{length_s:g} of at most {self.limits.max_span_s:g} s"
-                    raise RefusedError(413, f"evidence: span is too long, got {length}; shorten it, or ask in parts")
-        self.verifier.reader.check_asked(evidence)
+            self._check_piece(piece, f"{where}[{i}]", faults)
+        with faults.at(where):
+            self.verifier.reader.check_asked(evidence)
+
+    def _check_piece(self, piece: Evidence, where: str, faults: Faults) -> None:
+        for problem in problems_of(Pair("0", "A claim.", (piece,))):
+            faults.add(RefusedError(400, f"{where}: {problem}"), where)
+        with faults.at(where):
+            check_text(getattr(piece, "text", ""), where)
+        if isinstance(piece, VideoSegment) and piece.end_s is not None:
+            length_s = piece.end_s - piece.start_s
+            if length_s > self.limits.max_span_s:
+                length = f"{length_s:g} of at most {self.limits.max_span_s:g} s"
+                message = f"{where}: span is too long, got {length}; shorten it, or ask in parts"
+                faults.add(RefusedError(413, message), where)
+
+
+def check_count(n: int, most: int) -> None:
+    """`RefusedError` for more pieces of evidence than a question may have."""
+    if n > most:
+        raise RefusedError(413, f"evidence: too much for one request, got {n} pieces of at most {most}; send less")
 
 
 def check_text(text: str, where: str) -> None:
@@ -164,12 +200,25 @@ def as_answer(verdict: Verdict, root: MediaRoot) -> VerdictAnswer:
         error=verdict.error and root.hide(verdict.error),
         note=verdict.note,
         route=verdict.route,
-        windows=[WindowAnswer(**_span(w.segment), verdict=as_answer(w.verdict, root)) for w in verdict.windows],
+        windows=[WindowAnswer(**_span(w.segment, root), verdict=as_answer(w.verdict, root)) for w in verdict.windows],
     )
 
 
-def _span(segment: VideoSegment) -> dict[str, Any]:
-    return {"path": segment.path, "start_s": segment.start_s, "end_s": segment.end_s}
+def _span(segment: VideoSegment, root: MediaRoot) -> dict[str, Any]:
+    return {"path": root.hide(segment.path), "start_s": segment.start_s, "end_s": segment.end_s}
+
+
+def body_faults(office: Office, body: Any, faults: Faults) -> None:
+    """What else is wrong with the evidence of a body that breaks its schema, so that all is said at once."""
+    pieces = body.get("evidence") if isinstance(body, dict) else None
+    for i, given in enumerate(pieces[: office.limits.max_evidence] if isinstance(pieces, list) else ()):
+        try:
+            piece = PIECE.validate_python(given).model_dump()
+        except ValidationError:
+            continue  # said already
+        with faults.at(f"evidence[{i}]"):
+            if "path" in piece:
+                office.root.find(piece["path"])
 
 
 async def attribute(office: Office, request: AttributeRequest) -> AttributeAnswer:
@@ -179,7 +228,7 @@ async def attribute(office: Office, request: AttributeRequest) -> AttributeAnswe
     if len(questions.pairs) > office.limits.max_claims:
         count = f"{len(questions.pairs)} questions of at most {office.limits.max_claims}"
         raise RefusedError(413, f"citations: too many for one request, got {count}; cite less at once")
-    (attributed,) = questions.attributions(await _verdicts(office, questions.pairs, judge))
+    (attributed,) = questions.attributions(await verdicts_of(office, questions.pairs, judge))
     point = judge.point
     return AttributeAnswer(
         claim=attributed.claim,
@@ -206,7 +255,11 @@ async def _questions(office: Office, request: AttributeRequest) -> AttributionPa
     return await run_in_threadpool(AttributionPairs, [claim], office.verifier.reader)
 
 
-async def _verdicts(office: Office, pairs: list[Pair], judge: Judge) -> list[Verdict]:
+def _shown(piece: dict[str, Any], root: MediaRoot) -> dict[str, Any]:
+    return piece | ({"path": root.hide(piece["path"])} if "path" in piece else {})
+
+
+async def verdicts_of(office: Office, pairs: list[Pair], judge: Judge) -> list[Verdict]:
     """Verdicts of pairs in order, those about one evidence as one job. What cannot be read fails its own."""
     places: dict[str, list[int]] = {}
     for i, pair in enumerate(pairs):
@@ -229,7 +282,7 @@ def _citations(office: Office, attributed: Attributed) -> list[CitationAnswer]:
     return [
         CitationAnswer(
             citation=getattr(cite.citation, "text", ""),
-            evidence=cite.evidence and evidence_to_dict(cite.evidence),
+            evidence=cite.evidence and _shown(evidence_to_dict(cite.evidence), office.root),
             problem=cite.problem and office.root.hide(cite.problem.message),
             problem_kind=cite.problem and cite.problem.kind,
             same_as=cite.same_as,

@@ -5,6 +5,8 @@ Requests that are refused: an HTTP status, a message in the project's wording, a
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -21,16 +23,22 @@ class Settings:
 
     Attributes:
         token: what requests must carry as `Authorization: Bearer`; None lets everybody in.
+        hosts: names that requests may call this server by, besides `LOCAL_HOSTS`; "*" allows any.
     """
 
     token: str | None = field(default=None, repr=False)
+    hosts: tuple[str, ...] = ()
     max_claims: int = _limit(256, "claims of one request")
     max_evidence: int = _limit(8, "pieces of evidence of one request")
-    max_body: int = _limit(4 * 2**20, "bytes of a request's body")
+    max_body: int = _limit(16 * 2**20, "bytes of a request's body, data URLs included")
     max_media: int = _limit(4 * 2**30, "bytes of a media file")
+    max_pixels: int = _limit(50_000_000, "pixels of an image")
+    max_upload: int = _limit(256 * 2**20, "bytes of an uploaded file")
+    uploads: int = _limit(2 * 2**30, "bytes of all uploaded files together; those used longest ago go first")
     max_span_s: float = _limit(600.0, "seconds of one video segment")
     timeout_s: float = _limit(120.0, "seconds until a request is answered")
     body_s: float = _limit(30.0, "seconds a request's body may take to arrive")
+    upload_s: float = _limit(300.0, "seconds an upload may take to arrive")
     decode_s: float = _limit(20.0, "seconds a decoder may take over one request's media")
     drain_s: float = _limit(30.0, "seconds that requests in progress get at shutdown")
     queue: int = _limit(4096, "claims that may wait or be scored; more are refused with 429")
@@ -40,7 +48,10 @@ class Settings:
     cache_gib: float = _limit(2.0, "GiB of decoded frames kept on disk")
 
     def __post_init__(self) -> None:
-        """`ConfigError` for a limit that is not above 0, and for a queue that no full request would fit into."""
+        """`ConfigError` for a limit that is not above 0, a queue that no full request would fit into, no host name."""
+        for host in self.hosts:
+            if not host or ("*" in host.removeprefix("*.") and host != "*"):
+                raise ConfigError(f"allowed_host: not a name, got {host!r}; give judge.example.org, *.example.org or *")
         for name in limits():
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: must be above 0, got {getattr(self, name)}; fix the flag")
@@ -48,6 +59,9 @@ class Settings:
             raise ConfigError(f"queue: must hold one full request, got {self.queue} < {self.max_claims}; raise --queue")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
             raise ConfigError("token: must be printable ASCII, got other characters or nothing; choose another")
+
+
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 
 
 def limits() -> dict[str, tuple[float | int, str]]:
@@ -74,11 +88,20 @@ KINDS = {
 
 
 class RefusedError(ProofreelError):
-    """A request that gets `status` and no verdicts; `retry_after_s` where another try may help."""
+    """A request that gets `status` and no verdicts; `retry_after_s` where another try may help.
 
-    def __init__(self, status: int, message: str, retry_after_s: int | None = None) -> None:
+    `faults` are the (place in the request, message) of each thing that is wrong, where there may be several.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        retry_after_s: int | None = None,
+        faults: tuple[tuple[str, str], ...] = (),
+    ) -> None:
         super().__init__(message)
-        self.status, self.retry_after_s = status, retry_after_s
+        self.status, self.retry_after_s, self.faults = status, retry_after_s, faults
 
     @property
     def headers(self) -> dict[str, str]:
@@ -101,4 +124,61 @@ def as_refusal(error: Exception) -> RefusedError:
 def body_of(refusal: RefusedError) -> dict[str, Any]:
     """The JSON body of a refusal; clients of OpenAI's API read the same keys."""
     kind = KINDS.get(refusal.status, "error")
-    return {"error": {"message": str(refusal), "type": kind, "param": None, "code": refusal.status}}
+    faults = [{"where": where, "message": message} for where, message in refusal.faults]
+    more = {"faults": faults} if faults else {}
+    return {"error": {"message": str(refusal), "type": kind, "param": None, "code": refusal.status} | more}
+
+
+MOST_FAULTS = 16
+"""Faults that are written out; the rest are counted."""
+
+
+class Faults:
+    """Everything wrong with one request, collected before it is refused."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[str, RefusedError]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def add(self, refusal: RefusedError, where: str) -> None:
+        """One more, at a place such as `evidence[1].path`; the same words at the same place count once."""
+        if all((where, str(refusal)) != (other, str(known)) for other, known in self._all):
+            self._all.append((where, refusal))
+
+    @contextmanager
+    def at(self, where: str) -> Iterator[None]:
+        """What is wrong inside is added, its message opened by the place."""
+        try:
+            yield
+        except RefusedError as error:
+            self.add(RefusedError(error.status, _placed(where, str(error)), error.retry_after_s), where)
+        except (RowError, ConfigError, CalibrationError, MediaError, ModelInputError) as error:
+            self.add(RefusedError(as_refusal(error).status, _placed(where, str(error))), where)
+
+    def check(self) -> None:
+        """`RefusedError` with all of them, if there are any; the status is the first one's."""
+        if self._all:
+            raise self.refusal()
+
+    def refusal(self) -> RefusedError:
+        """All faults as one refusal."""
+        shown, n_more = self._all[:MOST_FAULTS], len(self._all) - MOST_FAULTS
+        lines = [str(refusal) for _, refusal in shown] + ([f"and {n_more} more"] if n_more > 0 else [])
+        faults = tuple((where, str(refusal)) for where, refusal in shown)
+        first = shown[0][1]
+        return RefusedError(first.status, "\n".join(lines), first.retry_after_s, faults)
+
+
+def _placed(where: str, message: str) -> str:
+    """`evidence[1].path: ...` for a message about a path; a message that names its place already stays as it is."""
+    if not where or message.startswith(where):
+        return message
+    return f"{where}.{message}" if message.startswith(("path:", "url:")) else f"{where}: {message}"
+
+
+def brief(value: Any, most: int = 60) -> str:
+    """A value of a request as ASCII, cut to a length that fits a message."""
+    text = ascii(value) if not isinstance(value, str) or len(value) <= most else ascii(value[:most]) + "..."
+    return text if len(text) <= most + 20 else text[: most + 17] + "..."

@@ -1,5 +1,6 @@
 """The server: what comes over HTTP is what `Verifier.score` says, however requests arrive, and all of it is counted."""
 
+import base64
 import math
 import subprocess
 import sys
@@ -8,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
+from PIL import Image as PILImage
 from prometheus_client.parser import text_string_to_metric_families
 from serving import CLAIMS, SAMPLE, VERIFIER, media_root, serving, until
 
 from proofreel.client import Client, ServerRefusedError
 from proofreel.core.pairs import Passage, Transcript, VideoSegment
 from proofreel.data_prep.importers.transcripts import Cue
+from proofreel.data_prep.media import frames
 from proofreel.models.verifier.attribution import Sources
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.server.chat import word_logprobs
@@ -253,3 +256,145 @@ def test_without_the_extra_the_command_names_it():
     assert done.returncode == 1
     assert "proofreel[serve]" in done.stderr
     assert "fastapi" in done.stderr
+
+
+def posted(server, path, body, status=200):
+    answer = httpx.post(f"{server.url}{path}", json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+def content(url="a.mp4#t=0,2"):
+    return {"content": [{"type": "video_url", "video_url": {"url": url}}]}
+
+
+@pytest.fixture(scope="module")
+def of_documents(offline):
+    """P(supported) and margin of a claim by each of three documents: a text, a segment, a text."""
+    documents = (Passage("Somebody sleeps."), VideoSegment("sample.mp4", 0.0, 2.0), Passage("An onion is chopped."))
+    verdicts = [offline.score(CLAIMS[:1], document)[0] for document in documents]
+    return [v.p_supported for v in verdicts], [v.margin for v in verdicts]
+
+
+DOCUMENTS = ["Somebody sleeps.", content(), "An onion is chopped."]
+
+
+@pytest.mark.parametrize("names", [("text_1", "text_2"), ("data_1", "data_2"), ("queries", "documents")])
+def test_vllms_form_gives_the_verifiers_probabilities(server, of_documents, names):
+    body = {"model": "any", "encoding_format": "float", names[0]: CLAIMS[0], names[1]: DOCUMENTS}
+    answer = posted(server, "/score", body)
+    assert [d["index"] for d in answer["data"]] == [0, 1, 2]
+    assert [d["score"] for d in answer["data"]] == pytest.approx(of_documents[0], abs=1e-4)
+    assert {d["object"] for d in answer["data"]} == {"score"}
+    assert answer["model"] == server.service.verifier.fingerprint
+    assert {"id", "object", "created", "usage"} <= set(answer)
+    raw = posted(server, "/score", body | {"use_activation": False})
+    assert [d["score"] for d in raw["data"]] == pytest.approx(of_documents[1], abs=1e-3)
+
+
+def test_vllms_pairs_are_one_to_many_many_to_one_or_in_step(server, offline):
+    expected = [v.p_supported for v in offline.score(CLAIMS[:2], VideoSegment("sample.mp4", 0.0, 2.0))]
+    for documents in (content(), [content()], [content(), content()]):
+        answer = posted(server, "/score", {"text_1": CLAIMS[:2], "text_2": documents})
+        assert [d["score"] for d in answer["data"]] == pytest.approx(expected, abs=1e-4)
+    for claims, documents in ((CLAIMS[:2], DOCUMENTS), ([], DOCUMENTS), (CLAIMS, [])):
+        posted(server, "/score", {"text_1": claims, "text_2": documents}, 400)
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_rerank_puts_what_supports_the_claim_first(server, of_documents, path):
+    order = sorted(range(3), key=lambda i: -of_documents[0][i])
+    answer = posted(server, path, {"model": "any", "query": CLAIMS[0], "documents": DOCUMENTS})
+    assert [r["index"] for r in answer["results"]] == order
+    assert [r["relevance_score"] for r in answer["results"]] == pytest.approx(
+        [of_documents[0][i] for i in order], abs=1e-4
+    )
+    assert answer["results"][order.index(0)]["document"] == {"text": DOCUMENTS[0]}
+    body = {"query": CLAIMS[0], "documents": [{"text": DOCUMENTS[0]}, *DOCUMENTS[1:]], "top_n": 1}
+    (best,) = posted(server, path, body | {"return_documents": False})["results"]
+    assert set(best) == {"index", "relevance_score"}
+    assert best["index"] == order[0]
+    ranks = posted(server, path, {"query": CLAIMS[0], "texts": DOCUMENTS[::2], "return_text": True})
+    assert [r["text"] for r in ranks] == [DOCUMENTS[i] for i in order if i != 1]
+    assert all(set(r) == {"index", "score", "text"} for r in ranks)
+
+
+def test_predict_gives_both_labels_of_each_pair(server, of_documents):
+    p, margin = of_documents[0][0], of_documents[1][0]
+    single = posted(server, "/predict", {"inputs": [CLAIMS[0], DOCUMENTS[0]]})
+    scores = {answer["label"]: answer["score"] for answer in single}
+    assert scores == {"supported": pytest.approx(p, abs=1e-4), "not_supported": pytest.approx(1 - p, abs=1e-4)}
+    assert single[0]["score"] >= single[1]["score"]
+    (batch,) = posted(server, "/predict", {"inputs": [[CLAIMS[0], DOCUMENTS[0]]], "raw_scores": True})
+    scores = {answer["label"]: answer["score"] for answer in batch}
+    assert scores["supported"] == pytest.approx(margin, abs=1e-3)
+    for wrong in ("a text", [], [["one"]], ["one", "two", "three"], {"a": 1}):
+        posted(server, "/predict", {"inputs": wrong}, 400)
+
+
+def test_a_document_that_cannot_be_judged_refuses_the_request_by_name(server):
+    documents = ["Somebody cooks.", content("broken.mp4"), content("a.mp4#t=7,8")]
+    error = posted(server, "/rerank", {"query": CLAIMS[0], "documents": documents}, 422)["error"]
+    assert [fault["where"] for fault in error["faults"]] == ["documents[1]", "documents[2]"]
+    error = posted(server, "/rerank", {"query": 7, "documents": [content("../x.mp4"), content("no.mp4")]}, 400)["error"]
+    places = [fault["where"] for fault in error["faults"]]
+    assert places == ["query", "documents[0][0]", "documents[1][0]"]
+
+
+def test_all_faults_of_a_request_are_said_at_once(server):
+    evidence = [{"kind": "video", "path": "../x.mp4"}, {"kind": "video", "path": "no.mp4"}, {"kind": "smell"}]
+    body = {"claims": [1, "x"], "evidence": evidence, "operating_pint": "f1"}
+    error = posted(server, "/score", body, 400)["error"]
+    places = {fault["where"] for fault in error["faults"]}
+    assert places == {"claims[0]", "evidence[0]", "evidence[1]", "evidence[2]", "operating_pint"}
+    body = {"claims": ["x"], "evidence": evidence[:2], "operating_point": "no", "contexts": []}
+    error = posted(server, "/score", body, 403)["error"]
+    assert [f["where"] for f in error["faults"]] == ["evidence[0]", "evidence[1]", "contexts", "operating_point"]
+
+
+def test_what_is_uploaded_or_sent_along_is_judged_as_the_file_is(server, offline):
+    expected = offline.score(CLAIMS, VideoSegment("sample.mp4", 0.0, 2.0))
+    path = httpx.post(f"{server.url}/upload", content=SAMPLE.read_bytes()).json()["path"]
+    url = "data:video/mp4;base64," + base64.b64encode(SAMPLE.read_bytes()).decode()
+    with Client(server.url) as client:
+        for name in (path, url):
+            close(client.score(CLAIMS, VideoSegment(name, 0.0, 2.0)), expected)
+        assert client.upload(SAMPLE) == path
+    assert httpx.get(f"{server.url}/clip", params={"path": path}).json()["duration_s"] == pytest.approx(2.0)
+    late = {"claims": ["x"], "evidence": [{"kind": "video", "path": path, "start_s": 7.0}]}
+    message = posted(server, "/score", late, 422)["error"]["message"]
+    assert path in message
+    assert str(server.service.uploads.folder) not in message
+
+
+def test_a_file_is_played_with_the_key_that_clip_gives_and_in_ranges(server):
+    media = httpx.get(f"{server.url}/clip", params={"path": "a.mp4"}).json()["media"]
+    part = httpx.get(f"{server.url}/{media}", headers={"Range": "bytes=4-11"})
+    assert (part.status_code, part.content) == (206, SAMPLE.read_bytes()[4:12])
+    assert part.headers["x-content-type-options"] == "nosniff"
+    for other in (media.replace("a.mp4", "b.mp4"), "media?path=a.mp4&key=", "media?path=a.mp4&key=%C3%A9"):
+        assert httpx.get(f"{server.url}/{other}").status_code == 403
+
+
+def test_nothing_is_decoded_by_the_server_itself(server, monkeypatch):
+    """Frames and images come out of children, whatever is asked; the fresh files are in no cache."""
+
+    def never(*_, **__):
+        raise AssertionError("decoded in the server's process")
+
+    for name in ("read_frames", "read_image", "read_with_pyav", "read_with_decord", "fit_pixels"):
+        monkeypatch.setattr(frames, name, never)
+    monkeypatch.setattr(PILImage.Image, "resize", never)
+    root = server.service.root.folder
+    PILImage.new("RGB", (1500, 1200), (200, 30, 30)).save(root / "red.png")
+    (root / "new.mp4").write_bytes(SAMPLE.read_bytes() + b"\0")
+    url = "data:image/png;base64," + base64.b64encode((root / "red.png").read_bytes()).decode()
+    given = (("image", "red.png"), ("image", url), ("video", "new.mp4"))
+    for piece in ({"kind": kind, "path": path} for kind, path in given):
+        answer = posted(server, "/score", {"claims": CLAIMS, "evidence": [piece]})
+        assert [v["error"] for v in answer["verdicts"]] == [None] * len(CLAIMS)
+    for route in ("clip", "thumbnail", "frames"):
+        for path in ("red.png", "new.mp4"):
+            assert httpx.get(f"{server.url}/{route}", params={"path": path}).status_code == 200
+    (root / "red.png").unlink()
+    (root / "new.mp4").unlink()
