@@ -110,7 +110,9 @@ URLS = {
     "https://example.com/a.mp4": 403,
     "file://example.com/a.mp4": 403,
     "file:///etc/passwd": 403,
-    "data:video/mp4;base64,AAAA": 403,
+    "data:video/mp4;base64,AAAA": 415,
+    "data:video/mp4,AAAA": 400,
+    "upload:nothing.mp4": 404,
     "../secret.mp4": 403,
     "%2e%2e/secret.mp4": 403,
     "out.mp4": 403,
@@ -209,7 +211,7 @@ def test_a_claim_that_cannot_be_read_fails_alone(server):
     assert [v["error"] is None for v in answer["verdicts"]] == [True, False, False, False]
 
 
-HEAD = b"POST /score HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /score HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def test_bodies_that_are_too_large_slow_or_lied_about(server):
