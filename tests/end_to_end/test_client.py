@@ -116,7 +116,7 @@ def test_refusals_carry_the_servers_words(server):
         assert isinstance(error, ServerRefusedError)
         assert isinstance(error, ProofreelError)
         assert (error.status, error.kind) == (403, "outside_media_root")
-        assert str(error).startswith("path: leads out of the media root, got '../secret.mp4'; ")
+        assert str(error).startswith("evidence[0].path: leads out of the media root, got '../secret.mp4'; ")
 
 
 def test_a_busy_server_is_asked_again_as_often_as_allowed():
