@@ -17,13 +17,21 @@ from typing import Any
 import numpy as np
 import pytest
 from numbered_clips import encode, encode_layout
+from PIL import Image as PILImage
 
 from proofreel.core.errors import ConfigError, MediaError
-from proofreel.core.pairs import VideoSegment
+from proofreel.core.pairs import Image, VideoSegment
 from proofreel.core.storage import STALE_S, DamagedEntryError, EntryStore
 from proofreel.data_prep.media import frame_cache
 from proofreel.data_prep.media.frame_cache import FrameCache, frames_key, pack_frames, unpack_frames
-from proofreel.data_prep.media.frames import Frames, FrameSampling, read_frames
+from proofreel.data_prep.media.frames import (
+    Frames,
+    FrameSampling,
+    fit_pixels,
+    read_frames,
+    read_image,
+    read_media_piece,
+)
 
 SMALL = FrameSampling(min_pixels=84 * 84, max_pixels=84 * 84)
 SPANS = [VideoSegment("clip.mp4", 0.5 * i, 0.5 * i + 1.0) for i in range(7)]
@@ -44,9 +52,9 @@ def decodes(monkeypatch: pytest.MonkeyPatch) -> list[VideoSegment]:
 
     def counted(segment: VideoSegment, *rest: Any) -> Frames:
         done.append(segment)
-        return read_frames(segment, *rest)
+        return read_media_piece(segment, *rest)
 
-    monkeypatch.setattr(frame_cache, "read_frames", counted)
+    monkeypatch.setattr(frame_cache, "read_media_piece", counted)
     return done
 
 
@@ -422,3 +430,16 @@ def test_data_loader_workers_fill_the_cache_and_the_second_epoch_decodes_nothing
     second = epoch(FrameCache(tmp_path))
     assert len(expected) == len(first) == len(second) == len({pair.evidence for pair in pairs})
     assert all(torch.equal(a, b) and torch.equal(a, c) for a, b, c in zip(expected, first, second, strict=True))
+
+
+def test_an_image_is_decoded_once_and_kept_at_the_size_the_network_sees(tmp_path, decodes):
+    picture = PILImage.fromarray(np.random.default_rng(0).integers(0, 256, (300, 500, 3), dtype=np.uint8))
+    picture.save(tmp_path / "a.png")
+    sampling = FrameSampling(min_pixels=28 * 28, max_pixels=84 * 84)
+    expected = fit_pixels(read_image(tmp_path / "a.png"), sampling)
+    for _ in range(2):  # two copies, as two processes have
+        cache = FrameCache(tmp_path / "cache", timeout_s=None)
+        frames = cache.read(Image("a.png"), sampling, tmp_path)
+        np.testing.assert_array_equal(frames.pixels_FHWC[0], expected)
+    assert decodes == [Image("a.png")]
+    assert frames_key("x", Image("a"), sampling) != frames_key("x", VideoSegment("a", 0.0), sampling)
