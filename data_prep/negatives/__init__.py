@@ -5,6 +5,7 @@ from .evidence_changes import ORIGINS, AlteredEvidenceConfig, altered_evidence
 from .evidence_index import Known
 from .hard_mining import Mined, MiningConfig, Review, mine
 from .model_proposals import altered_by_model
+from .origin_names import ORIGIN_NAMES, name_origin
 from .phrases import phrase_of, segment_facts, words_of
 from .scores import Score, named_evidence, read_scores
 from .swapped import (
@@ -23,6 +24,7 @@ from .vocabulary import SHIPPED, Vocabulary, read_word_groups
 
 __all__ = [
     "ORIGINS",
+    "ORIGIN_NAMES",
     "SHIPPED",
     "SWAPPED",
     "AlteredEvidenceConfig",
@@ -40,6 +42,7 @@ __all__ = [
     "altered_evidence",
     "balanced_pairs",
     "mine",
+    "name_origin",
     "named_evidence",
     "normal_claim",
     "phrase_of",

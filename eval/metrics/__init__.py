@@ -20,6 +20,7 @@ from .base import CELLS_AT_ONCE, BinGaps, DrawnRows, Floats, Hub, Metric, Metric
 from .calibration_error import N_BINS, bin_index, brier, ece_event, ece_top_label, nll, noise_floor, reliability_bins
 from .catalogue import (
     METRICS,
+    always_yes,
     decision_metrics,
     definition,
     definitions,
@@ -48,6 +49,7 @@ __all__ = [
     "Resamples",
     "WeightedMetric",
     "accuracy_at_coverage",
+    "always_yes",
     "auc_draws",
     "augrc",
     "aurc",

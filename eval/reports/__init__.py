@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         template_environment,
         write_report,
     )
-    from .table_rows import apply_decision
+    from .table_rows import against_own_positives, apply_decision
     from .tables import Table, TableCell
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "Table",
     "TableCell",
     "against_chance",
+    "against_own_positives",
     "apply_decision",
     "caption_of",
     "console",

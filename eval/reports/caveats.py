@@ -46,38 +46,80 @@ def remarks(
     controls: Sequence[Mapping[str, Any]],
     source: Mapping[str, Any],
     calibration: Calibration,
+    differences: Sequence[Mapping[str, Any]] = (),
 ) -> list[str]:
-    """What a reader of the headline must know to judge it: too few groups, rows that are missing, unequal controls."""
-    reasons = _provenance(source, calibration)
-    if row["n"]:
-        reasons += against_chance(row) + row["cautions"]
-    if row["n_failed"]:
-        reasons.append(f"{row['n_failed']} of {row['n_rows']} rows failed and are in no metric.")
-    if row["n_unlabelled"]:
-        reasons.append(f"{row['n_unlabelled']} scored rows have no label and are in no metric.")
+    """What a reader of the headline must know to judge it, most important first.
+
+    First what overturns the result (nothing measured, one class, no better than chance or a control, not calibrated),
+    then whose predictions these are, then what is missing, last what makes the intervals too narrow.
+
+    Args:
+        row: the headline.
+        controls: their rows.
+        source: of the predictions.
+        calibration: that was applied.
+        differences: this verifier minus each control.
+    """
+    reasons = []
     if row["n"] == 0:
         reasons.append("No row was both scored and labelled: nothing is measured.")
+    else:
+        reasons += _one_class(row) + against_chance(row) + _against_controls(differences)
+    reasons += _provenance(source, calibration)
+    if row["n_failed"]:
+        reasons.append(f"{row['n_failed']:,} of {row['n_rows']:,} rows failed and are in no metric.")
+    if row["n_unlabelled"]:
+        reasons.append(f"{row['n_unlabelled']:,} scored rows have no label and are in no metric.")
     for control in controls:
         if control["n"] != row["n"]:
             reasons.append(f"Control {control['name']} stands on {control['n']} rows, the headline on {row['n']}.")
+    return reasons + (row["cautions"] if row["n"] else [])
+
+
+def _one_class(row: Mapping[str, Any]) -> list[str]:
+    if 0 < row["positive_rate"] < 1:
+        return []
+    which = "supported" if row["positive_rate"] else "not supported"
+    return [f"Every row is labelled {which}: how well the verifier tells claims apart is not measured."]
+
+
+def _against_controls(differences: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Sentences where a control ranks as well as the verifier: what the control lacks was not needed."""
+    reasons = []
+    for each in differences:
+        low, high = interval_bounds(each["metrics"]["auc"]["interval"])
+        if low <= 0:
+            reasons.append(
+                f"No better than the control {each['second']}: the difference of the AUCs is {low:+.3f} to {high:+.3f}."
+            )
     return reasons
 
 
 def against_chance(row: Mapping[str, Any]) -> list[str]:
     """Sentences where a verifier's row shows no ranking beyond chance, or a calibration error beyond it."""
-    reasons, auc = [], row.get("auc_interval") or {}
-    low, high = (math.nan if auc.get(end) is None else auc[end] for end in ("low", "high"))
-    if low <= 0.5 <= high:
+    reasons, (low, high) = [], interval_bounds(row.get("auc_interval"))
+    if low <= 0.5:
+        verdict, place = ("No better", "holds") if high >= 0.5 else ("Worse", "lies below")
+        level = f"{row['auc_interval']['level']:.0%}"
+        reasons.append(f"{verdict} than chance: the {level} interval of the AUC, {low:.3f} to {high:.3f}, {place} 0.5.")
+    if miscalibration(row):
         reasons.append(
-            f"No better than chance: the {auc['level']:.0%} interval of the AUC, {low:.3f} to {high:.3f}, holds 0.5."
-        )
-    found, chance = (row.get(name) for name in ("ece_after", "ece_after_floor_high"))
-    if found is not None and chance is not None and found > chance:
-        reasons.append(
-            f"Not calibrated on these rows: the calibration error is {found:.3f}; of calibrated verifiers 95 % would "
-            f"show {chance:.3f} or less."
+            f"Not calibrated on these rows: the calibration error is {row['ece_after']:.3f}; of calibrated verifiers "
+            f"95 % would show {row['ece_after_floor_high']:.3f} or less."
         )
     return reasons
+
+
+def miscalibration(row: Mapping[str, Any]) -> bool:
+    """Whether a row's calibration error lies above what 95 % of calibrated verifiers would show."""
+    found, chance = (row.get(name) for name in ("ece_after", "ece_after_floor_high"))
+    return found is not None and chance is not None and found > chance
+
+
+def interval_bounds(interval: Mapping[str, Any] | None) -> tuple[float, float]:
+    """Low and high of a stored interval, NaN where undefined: nothing compares with them."""
+    low, high = (None if interval is None else interval.get(end) for end in ("low", "high"))
+    return math.nan if low is None else low, math.nan if high is None else high
 
 
 def _seen(

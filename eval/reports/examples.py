@@ -17,8 +17,10 @@ from PIL import Image as PILImage
 
 from ...core import Evidence, Image, Passage, ProofreelError, Transcript, VideoSegment, evidence_from_dict
 from ...data_prep.media import FrameSampling, guarded, read_frames, read_image
+from ...data_prep.negatives import name_origin
 from .table_rows import Scored
 
+_LABELS = {"not_enough": "not enough information"}
 FRAME_HEIGHT = 150
 SAMPLING = FrameSampling(fps=2, min_frames=4, max_frames=6)
 
@@ -90,12 +92,14 @@ def make_clips(scored: Scored, media_root: Path | None, per_kind: int = 4) -> li
                 Clip(
                     kind=kind,
                     claim=row.claim or f"(pair {row.pair_id})",
-                    label=(row.label or "unlabelled").replace("_", " "),
+                    label=_LABELS.get(row.label or "", row.label or "unlabelled"),
                     verdict="" if row.error is not None else verdict,
                     p=float(scored.p[i]),
                     margin=row.margin,
                     error=row.error or "",
-                    about=" · ".join(part for part in (row.role, row.origin, row.group, row.pair_id) if part),
+                    about=" · ".join(
+                        part for part in (row.role, name_origin(row.origin)[0], row.group, row.pair_id) if part
+                    ),
                     exhibits=tuple(_exhibits(row.evidence, media_root)),
                 )
             )

@@ -8,6 +8,8 @@ are what to expect. The share of supported claims that the verdicts estimate is 
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -31,6 +33,7 @@ from ..metrics import (
     Confusions,
     Floats,
     Resamples,
+    always_yes,
     bin_index,
     confusion,
     divide,
@@ -45,7 +48,16 @@ from ..scoring import Prediction
 from ..uncertainty import N_DRAWS, Interval, interval_of, resample
 from .caveats import leaks, remarks, watermark
 from .compare import Contender, adjust, compare, compare_pair, contender
-from .table_rows import Scored, failures, full_row, rows_by, rows_by_size, table_row, worst_groups
+from .table_rows import (
+    Scored,
+    against_own_positives,
+    failures,
+    full_row,
+    rows_by,
+    rows_by_size,
+    table_row,
+    worst_groups,
+)
 
 _STORED_DRAWS = 1_000
 _BESIDE = (f1, precision, recall, specificity, predicted_positive_rate)  # what each point shows besides its objective
@@ -184,7 +196,8 @@ def measure(
         (a row with `intervals`), `controls`, `control_differences`, `by_role`, `by_origin`, `by_modality`,
         `by_group_size`, `worst_groups`, `reliability`, `thresholds`, `abstention`, `proportions`, `compare` (None
         without other verifiers), `failures`, `warnings`, `watermark`, `remarks`, `calibration`, `operating_point`,
-        `source`, `title`.
+        `source`, `title`, `judged` (what the rows are of), `negatives_by_origin` (`against_own_positives`),
+        `always_supported` (the metrics of a verifier that calls every claim supported).
 
     Raises:
         RowError: a pair's label or group differs between compared files, or two verifiers have one name.
@@ -194,7 +207,8 @@ def measure(
     judged = [contender(name, rows, decision, fitted_rows) for name, rows in controls]
     others = [table_row(each.name, each.scored) for each in judged]
     differences, refused = _control_differences(ours, judged)
-    notes = remarks(first, others, ours.source, decision.calibration)
+    notes = remarks(first, others, ours.source, decision.calibration, differences)
+    n_supported = int(np.sum(scored.used.labels))
     return {
         "title": title,
         "watermark": watermark(predictions, decision.calibration, fitted_rows),
@@ -203,6 +217,9 @@ def measure(
         "headline": first,
         "controls": others,
         "control_differences": differences,
+        "judged": _judged(scored.used),
+        "always_supported": always_yes(n_supported, first["n"] - n_supported),
+        "negatives_by_origin": against_own_positives(predictions),
         "by_role": rows_by("role", scored),
         "by_origin": rows_by("origin", scored),
         "by_modality": rows_by("modality", scored),
@@ -217,6 +234,22 @@ def measure(
         "calibration": decision.calibration.to_dict(),
         "operating_point": decision.point().to_dict(),
         "source": dict(source or {}),
+    }
+
+
+def _judged(used: Scored) -> dict[str, Any]:
+    """What the measured rows are of: number, groups, splits, and different files or texts by kind of evidence."""
+    pieces: set[tuple[str, str]] = set()
+    for stored in {p.evidence for p in used.predictions}:
+        try:
+            pieces |= {(each["kind"], each.get("path") or each["text"]) for each in json.loads(stored or "[]")}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # evidence that cannot be read is named where the row is shown
+    return {
+        "n": len(used.predictions),
+        "n_groups": len(np.unique(used.groups)),
+        "splits": sorted({p.split for p in used.predictions if p.split}),
+        "evidence": dict(sorted(Counter(kind for kind, _ in pieces).items())),
     }
 
 

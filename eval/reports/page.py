@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,11 +24,23 @@ from . import plots
 from .compare import Contender
 from .examples import Clip, make_clips
 from .numbers import measure
+from .summary import Statement, opening
 from .table_rows import Scored, apply_decision, right
-from .tables import Table, TableCell, compare_tables, every_number, main_tables, meanings, part_tables, threshold_tables
+from .tables import (
+    Table,
+    TableCell,
+    compare_tables,
+    every_number,
+    main_tables,
+    meanings,
+    part_tables,
+    threshold_tables,
+    words,
+)
 
 CONVENTIONS: tuple[tuple[str, str], ...] = (
     ("positive", "supported; refuted and not enough information are negative"),
+    ("group", "rows that hang together, such as those of one video; the number of groups stands beneath n"),
     ("failed", "rows that could not be scored: counted, in no metric, never taken for a no"),
     ("interval", "95 %, bootstrap over whole groups, the threshold held fixed"),
     ("before, after", "calibration: before is sigmoid(margin)"),
@@ -36,6 +49,17 @@ CONVENTIONS: tuple[tuple[str, str], ...] = (
     ("–", "undefined for these rows (no rows, or one class only)"),
 )
 KINDS = {"right": "Right", "wrong": "Most confident errors", "failed": "Not scored"}
+NO_CAUTION = "Nothing found that speaks against these numbers."
+
+
+@dataclass(frozen=True)
+class Section:
+    """A folded part of the page: a table, or what the page's template writes under `body`."""
+
+    id: str  # what a link to it ends in
+    heading: str
+    table: Table | None = None
+    body: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,27 +94,46 @@ class Report:
         return self.numbers["watermark"]
 
     @cached_property
-    def first(self) -> list[Table]:
-        """The tables above the figures."""
-        return main_tables(self.numbers)
+    def statements(self) -> list[Statement]:
+        """The opening sentences."""
+        return opening(self.numbers)
 
     @cached_property
-    def others(self) -> list[Table]:
-        """The tables below the figures."""
-        tables = [*compare_tables(self.numbers), *part_tables(self.numbers)]
+    def tables(self) -> list[Table]:
+        """All tables; the first is that of the verifier and its controls."""
+        tables = [*main_tables(self.numbers), *compare_tables(self.numbers), *part_tables(self.numbers)]
         return [*tables, every_number(self.numbers), *threshold_tables(self.numbers)]
+
+    @property
+    def sections(self) -> list[Section]:
+        """What is folded, in the order of the page; what is empty is left out."""
+        n_first = len(main_tables(self.numbers)) + len(compare_tables(self.numbers))
+        bodies = {
+            "figures": ("Figures", self.figures),
+            "clips": ("Clips", self.clips),
+            "failures": ("Not scored", self.failures),
+            "fitted": ("What was fitted on what", True),
+            "names": ("What the names mean", True),
+        }
+        parts = {body: Section(body, heading, None, body) for body, (heading, is_there) in bodies.items() if is_there}
+        tables = [Section(f"{_slug(each.heading)}-{n}", each.heading, each) for n, each in enumerate(self.tables)]
+        figures = [parts.pop("figures")] if "figures" in parts else []
+        return [*tables[1:n_first], *figures, *tables[n_first:], *parts.values()]
 
     @property
     def conventions(self) -> list[tuple[str, str]]:
         """What every name means."""
-        return [*CONVENTIONS, *meanings([*self.first, *self.others])]
+        return [*CONVENTIONS, *meanings(self.tables)]
 
 
 def fitted(report: Report) -> list[tuple[str, str]]:
     """What was fitted on what, as (name, value) lines."""
     c, p = report.calibration, report.point
     rate = "–" if c.positive_rate is None else f"{c.positive_rate:.3f}"
-    lines = [("calibration", c.describe()), ("fitted on", f"{c.n} rows of {c.n_groups} groups, positive rate {rate}")]
+    lines = [
+        ("calibration", c.describe()),
+        ("fitted on", f"{c.n} rows of {c.n_groups} groups, positive rate {rate}"),
+    ]
     if c.prior is not None:
         lines.append(("stated for", f"positive rate {c.prior:.4g}, moved there from {rate} (prior shift)"))
     if c.by_group is not None:
@@ -105,7 +148,7 @@ def fitted(report: Report) -> list[tuple[str, str]]:
     counts = (p.tp, p.fp, p.tn, p.fn)
     lines += [
         ("threshold", f"supported if p >= {p.threshold:.4f}"),
-        ("chosen for", f"{p.objective} = {p.metric:.3f} on the calibration rows, cross-fitted"),
+        ("chosen for", f"{words(p.objective)} = {p.metric:.3f} on the calibration rows, cross-fitted"),
         (
             "counts there",
             "{:.0f} true, {:.0f} false positives; {:.0f} true, {:.0f} false negatives".format(*counts),
@@ -117,28 +160,41 @@ def fitted(report: Report) -> list[tuple[str, str]]:
 
 
 def _about(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Stored facts as lines; the choice of the method with its losses."""
+    """Stored facts as lines, those that are None left out; the choice of the method with its losses."""
     lines = []
     for key, value in values.items():
+        if value is None:
+            continue
         if key == "choice":
-            losses = ", ".join(f"{each['method']} {each['nll']:.4f}" for each in value["candidates"])
-            lines.append(("choice", f"{value['chosen']} ({value['rule']}); cross-fitted nats: {losses}"))
-        elif isinstance(value, Mapping):
-            text = ", ".join(f"{name.replace('_', ' ')} {_short(each)}" for name, each in value.items())
-            lines.append((key.replace("_", " "), text))
+            losses = ", ".join(f"{words(each['method'])} {each['nll']:.4f}" for each in value["candidates"])
+            lines.append(("choice", f"{words(value['chosen'])} ({value['rule']}); cross-fitted nats: {losses}"))
         else:
-            lines.append((key.replace("_", " "), str(value)))
+            lines.append((words(key), _short(value)))
     return lines
 
 
 def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """A JSON value as text: lists and objects as what they hold, separated by commas."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:.4g}"
+        case Mapping():
+            return ", ".join(f"{words(str(name))} {_short(each)}" for name, each in value.items())
+        case list() | tuple():
+            return ", ".join(map(_short, value))
+    return str(value)
+
+
+def _slug(heading: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-")
 
 
 def html(report: Report) -> str:
     """The page; it loads nothing, from the network or from disk. Claims and names are escaped."""
     template = template_environment().get_template("page.html.j2")
-    values = {"title": report.title, "report": report, "fitted": fitted(report)}
+    values = {"title": report.title, "report": report, "fitted": fitted(report), "no_caution": NO_CAUTION}
     return template.render(**values, conventions=report.conventions, kinds=KINDS)
 
 
@@ -161,12 +217,12 @@ def markdown(report: Report) -> str:
     """The same without pictures."""
     lines = [f"# {report.title}", ""]
     lines += [f"> **WARNING: {_inline(text)}**\n>" for text in report.leaks] + ([""] if report.leaks else [])
-    for number, table in enumerate([*report.first, *report.others]):
+    lines += [f"- {_inline(str(each))}" for each in report.statements]
+    lines += [f"- Be careful: {_inline(text)}" for text in report.remarks or [NO_CAUTION]] + [""]
+    for table in report.tables:
         rows = [[_joined(cell) for cell in row] for row in table.rows]
         lines += [f"## {_inline(table.heading)}", "", *_markdown_table(table.headings, rows), ""]
         lines += [f"- {_inline(text)}" for text in table.notes] + ([""] if table.notes else [])
-        if number == 0:
-            lines += [f"- {_inline(text)}" for text in report.remarks] + ([""] if report.remarks else [])
     if report.failures:
         counts = [[str(f["n"]), str(f["reason"])] for f in report.failures]
         lines += ["## Not scored", "", *_markdown_table(["rows", "reason"], counts), ""]
@@ -177,18 +233,19 @@ def markdown(report: Report) -> str:
 
 
 def console(report: Report) -> str:
-    """Warnings, the first table and comparisons, aligned for a terminal."""
-    lines = [f"WARNING: {text}" for text in report.leaks] + [f"note: {text}" for text in report.remarks]
-    for table in [report.first[0], *compare_tables(report.numbers)]:
-        lines += ["", *_aligned(table)] if lines else _aligned(table)
+    """Warnings, the opening sentences, cautions, the first table and comparisons, aligned for a terminal."""
+    lines = [f"WARNING: {text}" for text in report.leaks] + [str(each) for each in report.statements]
+    lines += [f"Be careful: {text}" for text in report.remarks]
+    for table in [report.tables[0], *compare_tables(report.numbers)]:
+        lines += ["", *_aligned(table)]
     return "\n".join(lines)
 
 
 def _aligned(table: Table) -> list[str]:
-    """A table in columns; of the intervals only that of the AUC, so that lines stay short."""
+    """A table in columns; beneath values only the AUC's interval and the number of groups, so that lines stay short."""
     rows = [list(table.headings)]
     for row in table.rows:
-        rows.append([_joined(c) if h == "AUC" else c.text for h, c in zip(table.headings, row, strict=True)])
+        rows.append([_joined(c) if h in ("AUC", "n") else c.text for h, c in zip(table.headings, row, strict=True)])
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -314,8 +371,8 @@ def _figures(used: Scored, numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
     ece = (row["ece_before"], row["ece_after"])
     captions = (
         "Reliability: on the dotted line, 70 % of claims given 0.7 hold. Below: rows per bin.",
-        "ROC curve.",
-        "Precision and recall.",
+        "ROC: share of supported claims accepted, against the share of others accepted, over all thresholds.",
+        "Precision and recall over all thresholds.",
         "Calibrated probabilities by label.",
         "Risk and coverage: errors among the verdicts kept as the least confident are withheld.",
     )

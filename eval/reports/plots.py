@@ -73,9 +73,8 @@ def reliability_figure(
         ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), ylabel="share supported")
         below.set(xlabel="predicted P(supported)", ylabel="rows")
         below.yaxis.set_major_locator(MaxNLocator(2, integer=True))
-        ax.legend(frameon=False, loc="upper left")
 
-    return _svg(draw, "reliability", watermark, height=4.4)
+    return _svg(draw, "reliability", watermark, height=5.4)
 
 
 def roc_figure(margins: Floats, labels: Floats, watermark: str = "") -> str:
@@ -89,7 +88,6 @@ def roc_figure(margins: Floats, labels: Floats, watermark: str = "") -> str:
             label = f"AUC {_number(float(roc_auc(margins, labels)))}"
             ax.plot(fp[some] / fp[-1], tp[some] / tp[-1], color=FIRST, linewidth=1.8, label=label)
         ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="false positive rate", ylabel="true positive rate")
-        ax.legend(frameon=False, loc="lower right")
 
     return _svg(_on_axes(draw), "roc", watermark)
 
@@ -114,7 +112,6 @@ def pr_figure(margins: Floats, labels: Floats, watermark: str = "") -> str:
             label = f"AP {_number(float(average_precision(margins, labels)))}"
             x, y = np.append(0, recall[some]), np.append(precision[0], precision[some])
             ax.step(x, y, where="pre", color=FIRST, linewidth=1.8, label=label)
-            ax.legend(frameon=False, loc="lower left")
         ax.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), xlabel="recall", ylabel="precision")
 
     return _svg(_on_axes(draw), "pr", watermark)
@@ -130,7 +127,6 @@ def histogram_figure(p: Floats, labels: Floats, threshold: float, watermark: str
         ax.axvline(threshold, color=INK, linewidth=1.2, linestyle="--", label=f"threshold {_number(threshold)}")
         ax.set(xlim=(-0.03, 1.03), xlabel="calibrated P(supported)", ylabel="rows")
         ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-        ax.legend(frameon=False, loc="best")
 
     return _svg(_on_axes(draw), "histogram", watermark)
 
@@ -156,10 +152,8 @@ def risk_figure(confidence: Floats, correct: Floats, areas: Mapping[str, float],
         y = curve.generalised_risk[some]
         ax.plot(curve.coverage[some], y, color=FIRST, linewidth=1.3, linestyle="-.", label=generalised)
         top = max(float(np.max(curve.selective_risk[curve.coverage >= 0.02], initial=error)), error)
-        ax.set(
-            xlim=(-0.03, 1.03), ylim=(-0.03 * top, 1.55 * top or 1), xlabel="share of rows kept", ylabel="error rate"
-        )
-        ax.legend(frameon=False, loc="upper left", fontsize=9)
+        y_range = (-0.03 * top, 1.05 * top or 1)
+        ax.set(xlim=(-0.03, 1.03), ylim=y_range, xlabel="share of rows kept", ylabel="error rate")
 
     return _svg(_on_axes(draw), "risk", watermark)
 
@@ -180,12 +174,14 @@ def _on_axes(draw: Callable[[Axes], None]) -> Callable[[Figure], None]:
     return lambda figure: draw(figure.add_subplot())
 
 
-def _svg(draw: Callable[[Figure], None], name: str, watermark: str = "", height: float = 3.6) -> str:
+def _svg(draw: Callable[[Figure], None], name: str, watermark: str = "", height: float = 4.2) -> str:
     """Draw on a fresh figure; the result depends on the data alone (no date, no random ids)."""
     with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
         figure = Figure(figsize=(4.2, height), layout="constrained")
         FigureCanvasAgg(figure)
         draw(figure)
+        if any(ax.get_legend_handles_labels()[0] for ax in figure.axes):
+            figure.legend(loc="outside upper left", frameon=False, alignment="left", fontsize=9)  # never over data
         if watermark:
             style: dict[str, Any] = {"rotation": 28, "ha": "center", "va": "center", "weight": "bold", "zorder": 9}
             figure.text(0.55, 0.55, watermark, fontsize=34, color=ALARM, alpha=0.3, **style)

@@ -151,15 +151,24 @@ def with_intervals(intervals: dict[str, Interval]) -> dict[str, Any]:
 
 
 def cautions_of(intervals: dict[str, Interval]) -> list[str]:
-    """Why these intervals should not be trusted, each reason once, naming the metrics if not all share it."""
+    """Why these intervals should not be trusted, each reason once, naming the metrics if not all share it.
+
+    A metric that no resample defines, such as the AUC of one class, is a dash already and has none.
+    """
     reasons: dict[str, list[str]] = {}
+    intervals = {name: each for name, each in intervals.items() if each.n_undefined < each.n_draws or not each.n_draws}
     for name, interval in intervals.items():
         for reason in trust(interval):
             reasons.setdefault(reason, []).append(name)
     return [
-        reason if len(names) == len(intervals) else f"{', '.join(names)}: {reason[0].lower()}{reason[1:]}"
+        reason if len(names) == len(intervals) else f"{', '.join(map(_label, names))}: {reason[0].lower()}{reason[1:]}"
         for reason, names in reasons.items()
     ]
+
+
+def _label(name: str) -> str:
+    metric = METRICS.get(name)
+    return name if metric is None else metric.column or metric.line
 
 
 def rows_by(attribute: str, scored: Scored, n_draws: int = PART_DRAWS) -> list[dict[str, Any]]:
@@ -170,6 +179,39 @@ def rows_by(attribute: str, scored: Scored, n_draws: int = PART_DRAWS) -> list[d
     names = [getattr(p, attribute) or f"(no {attribute})" for p in scored.predictions]
     order = [name for name, _ in sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))]
     return _parts(scored, np.array(names), order, n_draws)
+
+
+def against_own_positives(predictions: Sequence[Prediction], n_draws: int = PART_DRAWS) -> list[dict[str, Any]]:
+    """AUC of each origin's negatives against the supported rows of the same groups, most frequent origin first.
+
+    Against the supported rows of all groups, an origin that only some groups have would be ranked by its groups.
+
+    Returns:
+        Per origin with negatives: `name`, `n` (negatives), `n_supported`, `n_groups`, `auc` by margin, and its
+        clustered `interval`, which has no bounds with fewer than `FEWEST_GROUPS` groups.
+    """
+    margins, labels = margins_of(predictions), labels_of(predictions)
+    groups = np.unique(groups_of(predictions), return_inverse=True)[1]
+    origins = np.array([p.origin or "(no origin)" for p in predictions])
+    is_used = ~np.isnan(margins) & ~np.isnan(labels)
+    is_supported, is_other = is_used & (labels == 1), is_used & (labels == 0)
+    counts = Counter(origins[is_other].tolist())
+    rows = []
+    for name in sorted(counts, key=lambda origin: (-counts[origin], origin)):
+        is_negative = is_other & (origins == name)
+        is_positive = is_supported & np.isin(groups, groups[is_negative])
+        both = is_negative | is_positive
+        columns = metric_rows(margins[both], sigmoid(margins[both]), labels[both], 0.5)
+        drawn = resample(groups[both], n_draws)
+        auc = METRICS["auc"]
+        if drawn.n_groups < FEWEST_GROUPS:
+            interval = dataclasses.replace(interval_of([], np.nan), n_groups=drawn.n_groups)
+        else:
+            interval = intervals_of([auc], columns, drawn)["auc"]
+        row = {"name": name, "n": int(is_negative.sum()), "n_supported": int(is_positive.sum())}
+        row |= {"n_groups": drawn.n_groups, "auc": auc.value(columns), "interval": dataclasses.asdict(interval)}
+        rows.append(row)
+    return rows
 
 
 def rows_by_size(scored: Scored, n_draws: int = PART_DRAWS) -> list[dict[str, Any]]:

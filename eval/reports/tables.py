@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...data_prep.negatives import name_origin
 from ..metrics import METRICS, Metric, definitions
+from ..uncertainty import FEWEST_GROUPS
 
 NONE = "–"
 
@@ -44,9 +46,6 @@ class Table:
         return (first, *self.columns[1:])
 
 
-_COUNTS = (("n", "n", "d"), ("failed", "n_failed", "d"), ("groups", "n_groups", "d"))
-
-
 @dataclass(frozen=True)
 class Column:
     """A column of the tables of parts, verifiers and controls; `interval` names the metric whose interval is shown."""
@@ -58,14 +57,14 @@ class Column:
 
 
 def columns() -> list[Column]:
-    """Counts, the positive rate, then every metric of `METRICS` that has a column."""
-    listed = [Column(*count) for count in _COUNTS] + [Column("positive rate", "positive_rate")]
+    """Every metric of `METRICS` that has a column, the AUC first; then the positive rate and the number of rows."""
+    listed = []
     for metric in METRICS.values():
         if metric.column:
             listed.append(Column(metric.column, metric.key, metric.format, metric.name if metric.is_headline else ""))
         if metric.chance_column:
             listed.append(Column(metric.chance_column, f"{metric.key}_floor", metric.format))
-    return listed
+    return [*listed, Column("positive rate", "positive_rate"), Column("n", "n", "d")]
 
 
 def main_tables(numbers: Mapping[str, Any]) -> list[Table]:
@@ -81,7 +80,12 @@ def main_tables(numbers: Mapping[str, Any]) -> list[Table]:
 def part_tables(numbers: Mapping[str, Any]) -> list[Table]:
     """The rows by role, origin, modality and group size, and the worst groups."""
     mark = numbers["watermark"]
-    tables = [_parts(f"By {name}", numbers[f"by_{name}"], mark) for name in ("role", "origin", "modality")]
+    by_origin = _origins(numbers["by_origin"], numbers["negatives_by_origin"], mark)
+    tables = [
+        _parts("By role", numbers["by_role"], mark),
+        by_origin,
+        _parts("By modality", numbers["by_modality"], mark),
+    ]
     if len(numbers["by_group_size"]) > 1:
         tables.append(_parts("By size of the group", numbers["by_group_size"], mark))
     if numbers["worst_groups"]:
@@ -156,9 +160,18 @@ def row_cells(row: Mapping[str, Any]) -> tuple[TableCell, ...]:
     mark = f" ({row['watermark']})" if row.get("watermark") else ""
     cells = [TableCell(f"{row['name']}{mark}")]
     for column in columns():
+        if column.key == "n":
+            cells.append(_count(row))
+            continue
         under = span(row["intervals"].get(column.interval), column.format) if column.interval else ""
         cells.append(TableCell(number(row[column.key], column.format), under))
     return tuple(cells)
+
+
+def _count(row: Mapping[str, Any]) -> TableCell:
+    """How many rows; beneath, of how many groups, and how many failed."""
+    parts = [f"{row['n_groups']} group{'s' * (row['n_groups'] != 1)}"]
+    return TableCell(str(row["n"]), "\n".join(parts + [f"{row['n_failed']} failed"] * (row["n_failed"] > 0)))
 
 
 def parts_table(heading: str, rows: Sequence[Mapping[str, Any]], watermark: str, notes: Sequence[str] = ()) -> Table:
@@ -171,9 +184,38 @@ def parts_table(heading: str, rows: Sequence[Mapping[str, Any]], watermark: str,
 
 def _parts(heading: str, rows: Sequence[Mapping[str, Any]], watermark: str, notes: bool = True) -> Table:
     cautions = [f"{row['name']}: {reason}" for row in rows for reason in row["cautions"]] if notes else []
-    if notes and any(span(row["auc_interval"]) == "" for row in rows):
-        cautions.append("No interval is given where there are fewer than 20 groups.")
-    return parts_table(heading, rows, watermark, cautions)
+    return parts_table(heading, rows, watermark, cautions + (_few(rows) if notes else []))
+
+
+def _few(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    is_few = any(row["n_groups"] < FEWEST_GROUPS for row in rows)
+    return [f"No interval is given where there are fewer than {FEWEST_GROUPS} groups."] if is_few else []
+
+
+_OF_ORIGINS = ("accuracy", "predicted_positive_rate", "brier", "nll", "positive_rate")
+
+
+def _origins(rows: Sequence[Mapping[str, Any]], negatives: Sequence[Mapping[str, Any]], watermark: str) -> Table:
+    """The origins by name, each with the AUC of its negatives against the supported claims of their groups.
+
+    Most origins have one class only; what needs two is undefined for them and left out.
+    """
+    own = {row["name"]: row for row in negatives}
+    metrics = [METRICS[name] for name in _OF_ORIGINS]
+    lines, notes = [], []
+    for row in rows:
+        (name, meaning), against = name_origin(row["name"]), own.get(row["name"])
+        auc = TableCell(NONE) if against is None else TableCell(number(against["auc"]), span(against["interval"]))
+        cells = (TableCell(number(row[m.key], m.format), span(row["intervals"].get(m.name), m.format)) for m in metrics)
+        lines.append((TableCell(name, "" if name == row["name"] else row["name"]), auc, *cells, _count(row)))
+        notes += [f"{name}: {meaning}."] if meaning else []
+    notes.append(
+        "AUC: of the origin's claims that are not supported, against the supported claims of the same groups (of any "
+        "origin). A dash: the origin has supported claims only, or its groups have none."
+    )
+    headings = ("", "AUC", *(metric.column or metric.label or metric.name for metric in metrics), "n")
+    names = (*_OF_ORIGINS, "n")
+    return Table("By origin", headings, lines, (*notes, *_few(rows)), watermark, names)
 
 
 def _lines(row: Mapping[str, Any]) -> list[Metric]:
@@ -193,20 +235,20 @@ def _control_differences(differences: Sequence[Mapping[str, Any]], watermark: st
     labels = {column.interval: column.heading for column in columns() if column.interval}
     rows = []
     for each in differences:
-        cells = [TableCell(each["second"]), TableCell(str(each["n"]))]
+        cells = [TableCell(each["second"])]
         for name in labels:
             metric = each["metrics"][name]
             under = [span(metric["interval"], "+.3f")]
             if not math.isnan(metric["p_value"]):
                 under.append(f"p {p_value(metric['adjusted_p'])}")
             cells.append(TableCell(number(metric["difference"], "+.3f"), "\n".join(part for part in under if part)))
-        rows.append(tuple(cells))
+        rows.append((*cells, TableCell(str(each["n"]))))
     notes = [
         "On the pairs both scored; interval and p value resample or swap whole groups, p adjusted over the table "
         "(Benjamini and Hochberg). Controls are judged by this verifier's calibration and threshold.",
         *(f"{each['second']}: {reason}" for each in differences for reason in each["cautions"]),
     ]
-    return Table("This verifier minus its controls", ("", "n", *labels.values()), rows, tuple(notes), watermark)
+    return Table("This verifier minus its controls", ("", *labels.values(), "n"), rows, tuple(notes), watermark)
 
 
 def _worst(groups: Sequence[Mapping[str, Any]], watermark: str) -> Table:
@@ -268,7 +310,7 @@ def _points(points: Sequence[Mapping[str, Any]], watermark: str) -> Table:
         default = " (default)" if point["is_default"] else ""
         rows.append(
             (
-                TableCell(f"{point['name'].replace('_', ' ')}{default}", _chosen_for(stored)),
+                TableCell(f"{words(point['name'])}{default}", _chosen_for(stored)),
                 TableCell(number(stored["threshold"], ".4f")),
                 TableCell(number(stored["metric"]), span(stored.get("interval"))),
                 TableCell(number(measured["metric"]), span(between.get("metric"))),
@@ -293,19 +335,33 @@ def _points(points: Sequence[Mapping[str, Any]], watermark: str) -> Table:
         "tp / fp / tn / fn",
     )
     names = ("f1", "precision", "recall", "specificity", "predicted_positive_rate")
-    return Table("Thresholds", columns, rows, (f"Values of what each was chosen for; {_STORED}.",), watermark, names)
+    notes = [
+        f"Stored and found: values of what each was chosen for. {_STORED.capitalize()}.",
+        "tp, fp: called supported, rightly and wrongly; tn, fn: not called supported, rightly and wrongly.",
+        *(f"{words(point['name'])}: {text}" for point in points if (text := point["stored"].get("caution"))),
+    ]
+    return Table("Thresholds", columns, rows, tuple(notes), watermark, names)
 
 
 def _chosen_for(stored: Mapping[str, Any]) -> str:
     if promise := stored.get("guarantee"):
         chance = "on average" if promise.get("delta") is None else f"with chance {1 - promise['delta']:g}"
         return f"{promise['risk'].replace('_', ' ')} at most {promise['at_most']:g}, {chance}, as a mean over groups"
-    name = stored["objective"].replace("_", " ")
+    name = words(stored["objective"])
     if stored.get("target") is not None:
         return f"{name} {stored['target']:g}"
     if stored.get("cost_fp") is not None:
         return f"{name}, {stored['cost_fp']:g} a wrong yes, {stored['cost_fn']:g} a missed one"
-    return "" if name == stored["name"].replace("_", " ") else name
+    return "" if name == words(stored["name"]) else name
+
+
+def words(name: str) -> str:
+    """What an operating point or objective is called: the label of its metric, else its name in words."""
+    metric = METRICS.get(name)
+    return metric.label if metric is not None and metric.label else _NAMES.get(name, name.replace("_", " "))
+
+
+_NAMES = {"youden": "Youden's J"}
 
 
 def _band(band: Mapping[str, Any], watermark: str) -> Table:
@@ -332,7 +388,7 @@ def _band(band: Mapping[str, Any], watermark: str) -> Table:
         "refuted, right / wrong",
         "abstained, supported / not",
     )
-    chosen_for = f"{stored['objective'].replace('_', ' ')} {stored['target']:g}"
+    chosen_for = f"{words(stored['objective'])} {stored['target']:g}"
     note = (
         f"Supported if p >= {stored['support_at_or_above']:.4f}, refuted if p <= {stored['refute_at_or_below']:.4f}, "
         f"no verdict between; chosen for {chosen_for}. {_STORED.capitalize()}."
@@ -352,14 +408,18 @@ def _shares(shares: Mapping[str, Any], watermark: str) -> Table:
     for each in shares["corrected"]:
         counted = TableCell(number(each["apparent"]))
         if each["refused"]:
-            rows.append((TableCell(f"verdicts at {each['point']}"), counted, TableCell("–")))
+            rows.append((TableCell(f"verdicts at {words(each['point'])}"), counted, TableCell("–")))
             notes.append(each["refused"])
             continue
         clipped = f", before clipping {each['unclipped']:.3f}" if each["unclipped"] != each["value"] else ""
         under = span(each) + clipped
-        rows.append((TableCell(f"verdicts at {each['point']}"), counted, TableCell(number(each["value"]), under)))
-    heading = f"Share of supported claims, {shares['name']} ({shares['n']} rows, {shares['n_groups']} groups)"
-    return Table(heading, ("", "counted", "estimate"), rows, tuple(notes), watermark)
+        rows.append(
+            (TableCell(f"verdicts at {words(each['point'])}"), counted, TableCell(number(each["value"]), under))
+        )
+    notes.append(f"{shares['n']} rows of {shares['n_groups']} groups.")
+    return Table(
+        f"Share of supported claims, {shares['name']}", ("", "counted", "estimate"), rows, tuple(notes), watermark
+    )
 
 
 def _pair(pair: Mapping[str, Any], watermark: str, n_tests: int) -> Table:

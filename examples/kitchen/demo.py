@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -17,9 +18,8 @@ import time
 from pathlib import Path
 
 from examples.kitchen.commands import python
-from proofreel.eval.metrics import roc_auc
-from proofreel.eval.scoring import groups_of, labels_of, margins_of, read_predictions
-from proofreel.eval.uncertainty import clustered_interval
+from proofreel.eval.reports import against_own_positives
+from proofreel.eval.scoring import read_predictions
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -100,16 +100,11 @@ def by_kind(predictions: Path) -> str:
     Over all negatives a claim says as little as the balance of the data set lets it; near misses are what may give
     themselves away.
     """
-    rows, _ = read_predictions(predictions)
     lines = []
-    for origin in sorted({row.origin for row in rows if row.label == "refuted"}):
-        negatives = [row for row in rows if (row.label, row.origin) == ("refuted", origin)]
-        groups = {row.group for row in negatives}
-        both = negatives + [row for row in rows if row.label == "supported" and row.group in groups]
-        margins, labels = margins_of(both), labels_of(both)
-        auc = float(roc_auc(margins, labels))
-        interval = clustered_interval(roc_auc, margins, labels, groups_of(both))
-        lines.append(f"{origin:<22} {len(negatives):>5}  {auc:.3f} ({interval.low:.3f} to {interval.high:.3f})")
+    for row in against_own_positives(read_predictions(predictions)[0]):
+        low, high = row["interval"]["low"], row["interval"]["high"]
+        between = "" if math.isnan(low) else f" ({low:.3f} to {high:.3f})"
+        lines.append(f"{row['name']:<22} {row['n']:>5}  {row['auc']:.3f}{between}")
     return "\n".join(lines)
 
 

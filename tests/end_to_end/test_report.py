@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from headless import CHROMIUM, Browser
 from PIL import Image as PILImage
 from sklearn import metrics as sk
 
@@ -53,6 +54,45 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_predictions(folder / "cal.parquet", _rows("calibration", seed=1), {"verifier_fingerprint": "f00d"})
     assert calibrate(["--predictions", str(folder / "cal.parquet"), "--out", str(folder / "fit")]) == 0
     return folder / "fit"
+
+
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
+BEYOND = """[...document.querySelectorAll('body *')].filter(each => {
+  const hidden = (box) => box.scrollWidth > box.clientWidth + 1 && getComputedStyle(box).overflowX !== 'visible';
+  const shaded = (box) => getComputedStyle(box).backgroundImage.split('linear-gradient').length === 5;
+  const says = (box) => parseFloat(getComputedStyle(box, '::before').fontSize) > 8;
+  if (hidden(each) && !(shaded(each) && says(each))) return true;
+  const wide = each.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
+  return wide && !each.closest('.wide') && !each.closest('svg');
+}).map(each => each.tagName + '.' + each.className)"""
+
+
+@needs_browser
+@pytest.mark.parametrize(("width", "height", "dark"), [(390, 844, True), (1280, 900, False)])
+def test_the_auc_is_on_the_first_screen_links_open_parts_and_what_is_cut_off_says_so(
+    tmp_path: Path, calibrated: Path, width: int, height: int, dark: bool
+) -> None:
+    write_predictions(tmp_path / "blind.parquet", _rows("test", seed=5), {})
+    control = f"the claim alone, without its evidence={tmp_path / 'blind.parquet'}"
+    _, numbers = _report(tmp_path, _rows("test"), calibrated, "--control", control)
+    with Browser(tmp_path / "profile", width, height, dark) as browser:
+        browser.open((tmp_path / "out" / "report.html").as_uri())
+        box = "document.querySelector('#auc strong').getBoundingClientRect()"
+        assert (
+            browser.value("document.querySelector('#auc strong').innerText") == f"AUC {numbers['headline']['auc']:.3f}"
+        )
+        assert 0 < browser.value(f"{box}.top") < browser.value(f"{box}.bottom") < height
+        assert browser.value("document.querySelectorAll('details[open]').length") == 0
+        for link in (0, 3):
+            browser.value(f"document.querySelectorAll('nav a')[{link}].click()")
+            target = f"document.querySelector(document.querySelectorAll('nav a')[{link}].getAttribute('href'))"
+            assert browser.wait(f"{target}.closest('details').open")
+            assert browser.value(f"{target}.getBoundingClientRect().top") < height
+        browser.value("document.querySelectorAll('details').forEach(each => each.open = true)")
+        browser.wait(f"{BEYOND}.length === 0", limit_s=5)  # the words beside a table come with the next frame
+        is_cut = browser.value("[...document.querySelectorAll('.wide')].some(e => e.scrollWidth > e.clientWidth + 1)")
+        assert is_cut == (width == 390)  # else the law above says nothing
+        assert browser.problems() == []
 
 
 def _report(tmp_path: Path, rows: list[Prediction], calibrated: Path, *options: str) -> tuple[str, dict]:
@@ -210,8 +250,10 @@ def test_controls_are_rows_of_the_first_table(
     assert control["auc_interval"]["low"] < 0.5 < control["auc_interval"]["high"] < numbers["headline"]["auc"]
     assert "Control claim-only stands on 299 rows, the headline on 300." in page
     out = capsys.readouterr().out
-    assert re.search(rf"^this verifier +300 .*{numbers['headline']['auc']:.3f}", out, flags=re.MULTILINE)
-    assert re.search(rf"^claim-only +299 .*{control['auc']:.3f}", out, flags=re.MULTILINE)
+    assert re.search(
+        rf"^this verifier +{numbers['headline']['auc']:.3f} .* 300 \(30 groups\)$", out, flags=re.MULTILINE
+    )
+    assert re.search(rf"^claim-only +{control['auc']:.3f} .* 299 \(30 groups\)$", out, flags=re.MULTILINE)
     assert str(tmp_path / "out" / "report.html") in out
 
 

@@ -111,7 +111,7 @@ def expected() -> float:
 
 def test_the_report_has_its_column_its_line_its_interval_and_its_definition(added, reported):
     report = reported[1]
-    first, every = report.first[0], next(t for t in [*report.first, *report.others] if t.heading == "Every number")
+    first, every = report.tables[0], next(t for t in report.tables if t.heading == "Every number")
     column = first.headings.index("separation")
     assert first.rows[0][column].text == f"{expected():.2f}"
     assert bool(first.rows[0][column].under) == added.is_headline  # tables have the headline's intervals
