@@ -47,7 +47,7 @@ def opening(numbers: Mapping[str, Any]) -> list[Statement]:
 
 def _judged(numbers: Mapping[str, Any]) -> Statement:
     judged, row = numbers["judged"], numbers["headline"]
-    pieces = [_count(n, _KINDS.get(kind, kind)) for kind, n in judged["evidence"].items()]
+    pieces = [_count(n, "text" if kind == "passage" else kind) for kind, n in judged["evidence"].items()]
     about = f" about {_listed(pieces)}" if pieces else ""
     splits = judged["splits"]
     of = f", from the {_listed(splits)} split{'s' * (len(splits) > 1)}" if splits else ""
@@ -56,9 +56,6 @@ def _judged(numbers: Mapping[str, Any]) -> Statement:
     if fingerprint := numbers["source"].get("verifier_fingerprint"):
         text += f" The verifier is {fingerprint[:12]}."
     return Statement("Judged", "", text)
-
-
-_KINDS = {"passage": "text"}
 
 
 def _ranking(row: Mapping[str, Any]) -> Statement:

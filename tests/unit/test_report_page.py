@@ -189,17 +189,17 @@ def test_there_are_no_lists_and_no_names_of_python_in_the_text(page, numbers):
 
 
 def test_every_origin_that_is_made_here_has_a_name_and_a_meaning():
-    made = set(ORIGINS)
+    made: set[object] = {*ORIGINS}
     for path in (ROOT / "data_prep").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.keyword) and node.arg == "origin":
                 made |= {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
             if isinstance(node, ast.Constant) and re.fullmatch(r"altered_claim(_[A-Z])?", str(node.value)):
                 made.add(node.value)
-    made = {origin for origin in made if isinstance(origin, str) and re.fullmatch(r"\w{4,}", origin)}
-    assert {"annotated", "distractor", "altered_claim_E", "swapped_text"} <= made
-    made = made - {"altered_by_model", "replaced", "supported"} | {"altered_by_model_C", "replaced_video_text"}
-    for origin in [*made, *ORIGIN_NAMES, "altered_by_model", "negative_annotated", "negative_near_miss"]:
+    names = {origin for origin in made if isinstance(origin, str) and re.fullmatch(r"\w{4,}", origin)}
+    assert {"annotated", "distractor", "altered_claim_E", "swapped_text"} <= names
+    names = names - {"altered_by_model", "replaced", "supported"} | {"altered_by_model_C", "replaced_video_text"}
+    for origin in [*names, *ORIGIN_NAMES, "altered_by_model", "negative_annotated", "negative_near_miss"]:
         name, meaning = name_origin(origin)
         assert meaning, origin
         assert "_" not in name + meaning
