@@ -7,6 +7,8 @@ often it called the vision tower, and the best step of the run.
 
 accelerate has FSDP for GPUs only. With ENGINE_DEVICE=cpu it is told that these are GPUs, and finds CPUs: its own FSDP2
 code and torch's then run over gloo. transformers has bfloat16 without `use_cpu` for GPUs only, and is told the same.
+
+For CPUs DeepSpeed compiles its own sums over processes, for a minute. Without them it takes gloo's, as accelerate does.
 """
 
 import json
@@ -63,6 +65,10 @@ if __name__ == "__main__":
     if os.environ.get("ENGINE_DEVICE") == "cpu":
         os.environ["ACCELERATE_TORCH_DEVICE"] = "cpu"
         PartialState._prepare_backend = lambda *_, **__: ("gloo", DistributedType.MULTI_GPU)  # type: ignore[method-assign]
+    if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
+        from deepspeed.comm import torch as communication
+
+        communication.build_shm_op = lambda: None
     training_args.is_torch_bf16_gpu_available = lambda: True
     torch.set_num_threads(1)
     watch(Path(sys.argv[1]))

@@ -1,23 +1,28 @@
 """What a data set is on disk: shards, manifest, splits, the claim-only probe and the card."""
 
-from .card import CARD, PICTURES, write_card
-from .card_statistics import CardStatistics
-from .shards import (
-    MANIFEST,
-    SCHEMA_VERSION,
-    iter_split,
-    read_manifest,
-    read_pairs,
-    read_split,
-    shard_entry,
-    shard_name,
-    train_shards,
-    write_columns,
-    write_pairs,
-    write_shards,
-)
-from .shortcut import MAX_ROWS, ShortcutReport, claim_only_probe, shortcut_table
-from .splits import assign_splits, check_fractions, rank
+from typing import TYPE_CHECKING
+
+from ...core import on_first_use
+
+if TYPE_CHECKING:
+    from .card import CARD, PICTURES, write_card
+    from .card_statistics import CardStatistics
+    from .shards import (
+        MANIFEST,
+        SCHEMA_VERSION,
+        iter_split,
+        read_manifest,
+        read_pairs,
+        read_split,
+        shard_entry,
+        shard_name,
+        train_shards,
+        write_columns,
+        write_pairs,
+        write_shards,
+    )
+    from .shortcut import MAX_ROWS, ShortcutReport, claim_only_probe, shortcut_table
+    from .splits import assign_splits, check_fractions, rank
 
 __all__ = [
     "CARD",
@@ -44,3 +49,5 @@ __all__ = [
     "write_pairs",
     "write_shards",
 ]
+
+__getattr__ = on_first_use(__name__, __file__)

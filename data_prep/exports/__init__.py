@@ -1,9 +1,14 @@
 """Rows for other trainers, and files of claims as people hold them."""
 
-from .claim_files import ClaimFile, claim_formats, format_of, read_claims
-from .own_columns import GivenRow, GivenRows, given_rows, rows_sha256
-from .rows import FORMATS, dataset_info
-from .write import export_split
+from typing import TYPE_CHECKING
+
+from ...core import on_first_use
+
+if TYPE_CHECKING:
+    from .claim_files import ClaimFile, claim_formats, format_of, read_claims
+    from .own_columns import GivenRow, GivenRows, given_rows, rows_sha256
+    from .rows import FORMATS, dataset_info
+    from .write import export_split
 
 __all__ = [
     "FORMATS",
@@ -18,3 +23,5 @@ __all__ = [
     "read_claims",
     "rows_sha256",
 ]
+
+__getattr__ = on_first_use(__name__, __file__)

@@ -73,7 +73,7 @@ ADAPTED_MODELS = {}
 
 
 def adapted_model(model_config, config):
-    """The network of a preset with its adapters, and how many parameters train by part."""
+    """The network of a preset with its adapters, built once for equal ones, and how many parameters train by part."""
     peft_config = get_peft_config(model_config)
     key = model_config.model_name_or_path, str(peft_config)
     if key not in ADAPTED_MODELS:

@@ -1,12 +1,11 @@
 """The vision feature cache: kept features are fresh ones, what they depend on names them, nothing runs twice."""
 
 import json
+import multiprocessing
 import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from numbered_clips import encode
 from PIL import Image as PILImage
 from torch.utils.data import DataLoader
 
+from proofreel.core import storage
 from proofreel.core.errors import ConfigError, MediaError, ModelInputError
 from proofreel.core.pairs import Image, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
@@ -352,47 +352,36 @@ def test_real_clips_give_the_margins_of_fresh_frames_bit_for_bit(tmp_path, model
     assert torch.equal(found, fresh_margins(model, encoder, evidence, folder))
 
 
-KILLED = """
-import os, signal, sys
-from proofreel.core import storage
-from proofreel.data_prep.media.frames import FrameSampling
-from proofreel.core.pairs import VideoSegment
-from proofreel.models.engine import vision_features
-from proofreel.models.backbones import load_backbone, load_processor, vision_layout
-from proofreel.models.inputs.encoder import Encoder
-from proofreel.core.prompt import Prompt
-from proofreel.models.engine.vision_features import VisionFeatures
-
-base, media, directory = sys.argv[1:]
-model = load_backbone(base).requires_grad_(False)
-sampling = FrameSampling(2.0, 4, 8, 56 * 56, 84 * 84)
-encoder = Encoder(load_processor(base), vision_layout(model.config), Prompt(), sampling)
-vision_features.MAX_PATCHES, rename, done = 1, storage._rename, []
-
-def renames(unfinished, path):
-    if "entries" in str(path):
-        done.append(path)
-        if len(done) == 3:
-            os.truncate(unfinished, 1000)
-            os.kill(os.getpid(), signal.SIGKILL)
-    rename(unfinished, path)
-
-storage._rename = renames
-cache = VisionFeatures(directory, model, encoder, media_root=media, dtype="float32")
-cache.ensure([(VideoSegment("clip.mp4", 0.1 * i, 1.0 + 0.1 * i),) for i in range(5)], model)
-"""
+EVIDENCES = [(VideoSegment("clip.mp4", 0.1 * i, 1.0 + 0.1 * i),) for i in range(5)]
 
 
-def test_a_pass_killed_in_the_middle_goes_on_where_it_stopped(cache, model, tiny_base, media, encoder):
-    arguments = [str(tiny_base), str(media), str(cache.directory)]
-    killed = subprocess.run([sys.executable, "-c", KILLED, *arguments], capture_output=True, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+def fill_and_die(cache: VisionFeatures, model: Any) -> None:
+    """A process's whole life: two entries written, a third cut short, and no time to clean up."""
+    torch.set_num_threads(1)
+    vision_features.MAX_PATCHES, rename, done = 1, storage._rename, []
+
+    def renames(unfinished, path):
+        if "entries" in str(path):
+            done.append(path)
+            if len(done) == 3:
+                os.truncate(unfinished, 1000)
+                os.kill(os.getpid(), signal.SIGKILL)
+        rename(unfinished, path)
+
+    storage._rename = renames
+    cache.ensure(EVIDENCES, model)
+
+
+def test_a_pass_killed_in_the_middle_goes_on_where_it_stopped(cache, model, media, encoder):
+    killed = multiprocessing.get_context("fork").Process(target=fill_and_die, args=(cache, model))
+    killed.start()
+    killed.join(120)
+    assert killed.exitcode == -signal.SIGKILL
     assert len(entries(cache)) == 2
     assert len(os.listdir(cache.directory / "unfinished")) == 1
-    evidences = [(VideoSegment("clip.mp4", 0.1 * i, 1.0 + 0.1 * i),) for i in range(5)]
-    cache.ensure(evidences, model)
+    cache.ensure(EVIDENCES, model)
     assert (cache.hits, cache.computed, cache.damaged) == (2, 3, 0)
-    for evidence in evidences:
+    for evidence in EVIDENCES:
         fresh = fresh_margins(model, encoder, evidence, media)
         assert torch.allclose(margins_of(model, encoder, evidence, cache.read(evidence)), fresh, atol=1e-4)
 

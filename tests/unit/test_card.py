@@ -55,6 +55,12 @@ def pair(number: int, **changes: Any) -> Pair:
     )
 
 
+@pytest.fixture(scope="module")
+def card(pairs: list[Pair], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The card of these pairs, which no probe has looked at."""
+    return write_card(tmp_path_factory.mktemp("card"), MANIFEST, counted(pairs), None)
+
+
 def counted(pairs: Sequence[Pair]) -> CardStatistics:
     statistics = CardStatistics()
     statistics.add_many(pairs)
@@ -73,7 +79,7 @@ def table_after(text: str, heading: str) -> list[list[str]]:
     return rows
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pairs() -> list[Pair]:
     extra = [
         pair(90, evidence=(VideoSegment("/media/v0.mp4", 1.0), Transcript("he says: fry it", 1.0, 2.0)), split="test"),
@@ -141,10 +147,9 @@ def test_examples_show_a_few_rows_of_each_label_and_origin(pairs):
     assert all(1 <= len(examples) <= 2 for examples in shown.values())
 
 
-def test_the_card_holds_the_counts_and_its_pictures_are_small_and_white(pairs, tmp_path):
-    path = write_card(tmp_path, MANIFEST, counted(pairs), None)
-    text = path.read_text(encoding="utf-8")
-    assert path == tmp_path / "README.md"
+def test_the_card_holds_the_counts_and_its_pictures_are_small_and_white(card):
+    text = card.read_text(encoding="utf-8")
+    assert card.name == "README.md"
     split_rows = {row[0]: row[1:] for row in table_after(text, "| split |")}
     assert list(split_rows) == ["train", "validation", "test"]
     assert split_rows["train"] == ["31", "11", "10", "10", "0", "2", "2"]
@@ -153,16 +158,16 @@ def test_the_card_holds_the_counts_and_its_pictures_are_small_and_white(pairs, t
     pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
     assert sorted(pictures) == ["card/claim_words.png", "card/durations.png", "card/group_rows.png", "card/labels.png"]
     for name in pictures:
-        assert (tmp_path / name).stat().st_size < 40_000
-        with PIL.Image.open(tmp_path / name) as image:
+        assert (card.parent / name).stat().st_size < 40_000
+        with PIL.Image.open(card.parent / name) as image:
             pixels = np.asarray(image.convert("RGBA"))
             assert image.width <= 800
         assert (pixels[0, 0] == 255).all(), "white and opaque ground"
         assert pixels.std() > 5
 
 
-def test_the_front_matter_is_yaml_that_names_every_shard(pairs, tmp_path):
-    text = write_card(tmp_path, MANIFEST, counted(pairs), None).read_text(encoding="utf-8")
+def test_the_front_matter_is_yaml_that_names_every_shard(card):
+    text = card.read_text(encoding="utf-8")
     matter = yaml.safe_load(text.split("---\n")[1])
     assert matter["pretty_name"] == "kitchen"
     assert matter["size_categories"] == ["n<1K"]
@@ -170,8 +175,8 @@ def test_the_front_matter_is_yaml_that_names_every_shard(pairs, tmp_path):
     assert matter["license"] == "unknown"
 
 
-def test_what_was_left_out_and_how_it_was_made_is_said_without_private_folders(pairs, tmp_path):
-    text = write_card(tmp_path, MANIFEST, counted(pairs), None).read_text(encoding="utf-8")
+def test_what_was_left_out_and_how_it_was_made_is_said_without_private_folders(card):
+    text = card.read_text(encoding="utf-8")
     assert "| rejected | span is reversed or empty | 4 |" in text
     assert "| left out | annotated rows not asked for | 12 |" in text
     assert "| merged | repeats of a judged pair | 7 |" in text
@@ -192,8 +197,8 @@ def test_a_leaking_probe_is_shown_with_its_warning_and_words(tmp_path):
     assert any(row[0] == "never" for row in table_after(text, "The words that tell most"))
 
 
-def test_a_card_without_a_probe_says_so(pairs, tmp_path):
-    assert "Not checked" in write_card(tmp_path, MANIFEST, counted(pairs), None).read_text(encoding="utf-8")
+def test_a_card_without_a_probe_says_so(card):
+    assert "Not checked" in card.read_text(encoding="utf-8")
 
 
 def test_claims_cannot_break_the_page(tmp_path):
@@ -208,13 +213,12 @@ def test_claims_cannot_break_the_page(tmp_path):
             assert len(re.split(r"(?<!\\)\|", line)) == 7
 
 
-def test_the_same_rows_give_the_same_bytes(pairs, tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        write_card(tmp_path / name, MANIFEST, counted(pairs), None)
-    for file in (tmp_path / "a").rglob("*"):
-        if file.is_file():
-            assert file.read_bytes() == (tmp_path / "b" / file.relative_to(tmp_path / "a")).read_bytes()
+def test_the_same_rows_give_the_same_bytes(card, pairs, tmp_path):
+    write_card(tmp_path, MANIFEST, counted(pairs), None)
+    files = [file for file in card.parent.rglob("*") if file.is_file()]
+    assert len(files) == 5
+    for file in files:
+        assert file.read_bytes() == (tmp_path / file.relative_to(card.parent)).read_bytes()
 
 
 def test_many_roles_are_cut_with_a_note(tmp_path):

@@ -11,6 +11,7 @@ import datasets
 import numpy as np
 import PIL.Image
 import pytest
+from nightly import nightly
 from numbered_clips import LAYOUTS, encode, encode_layout, hide_first, number_shown, quarter_turned
 
 from proofreel.core.errors import ConfigError, MediaError, RowError
@@ -427,7 +428,9 @@ def test_a_damaged_video_gives_an_error_and_no_clip(shared_data, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["smpte-2997.mp4", "mllm_demo_2.avi", "flipping_a_pancake.mkv", "v_rBMQFpHspmo.mp4"])
+@pytest.mark.parametrize(
+    "name", [nightly("smpte-2997.mp4"), "mllm_demo_2.avi", "flipping_a_pancake.mkv", "v_rBMQFpHspmo.mp4"]
+)
 def test_real_clips_show_the_span_at_its_times_for_both_readers(name, shared_data, tmp_path):
     source, (start_s, end_s) = str(shared_data / "video-clips" / name), (3.21, 4.9)
     clip = str(cut_segment(VideoSegment(source, start_s, end_s), tmp_path))

@@ -1,6 +1,7 @@
 """The layout's own laws: one import direction, no names that hide others, a wheel that holds every folder."""
 
 import ast
+import functools
 import graphlib
 import importlib
 import inspect
@@ -37,10 +38,17 @@ PACKAGES = {module_of(path) for path in MODULES.values() if path.stem == "__init
 PARTS = {"proofreel", *(f"proofreel.{folder}" for folder in FOLDERS)}
 
 
+@functools.cache
+def statements_of(path):
+    """Every import statement and class of a file, anywhere in it."""
+    kinds = ast.Import, ast.ImportFrom, ast.ClassDef
+    return [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, kinds)]
+
+
 def from_imports(path):
     """(module, name or None, whether relative) of everything that a file imports, anywhere in it."""
     package = module_of(path).split(".")[: None if path.stem == "__init__" else -1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in statements_of(path):
         if isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
@@ -61,6 +69,7 @@ def package_of(path):
     return module_of(path.with_name("__init__.py"))
 
 
+@functools.cache
 def public_names(package):
     """A package's `__all__`."""
     for node in ast.parse(MODULES[package].read_text(encoding="utf-8")).body:
@@ -69,6 +78,7 @@ def public_names(package):
     return []
 
 
+@functools.cache
 def is_entry(path):
     return "__main__" in path.read_text(encoding="utf-8")
 
@@ -92,7 +102,7 @@ def test_library_modules_import_relatively_and_entries_absolutely(folder):
 @pytest.mark.parametrize("folder", FOLDERS[:-1])
 def test_entry_files_define_no_class(folder):
     for path in filter(is_entry, sources(folder)):
-        assert not [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.ClassDef)]
+        assert not [n for n in statements_of(path) if isinstance(n, ast.ClassDef)]
 
 
 def test_heavy_packages_stay_in_their_folders():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nightly import first_of
 
 from proofreel.core import VideoSegment
 from proofreel.eval import mirage as command
@@ -68,7 +69,7 @@ def agreement_of(released: Path, result: Any, folder: Path) -> dict[str, Any]:
     return json.loads((folder / "result.json").read_text())["metrics"]
 
 
-@pytest.mark.parametrize("annotator", [1, 2, 3])
+@pytest.mark.parametrize("annotator", first_of([1, 2, 3]))
 def test_scores_by_an_annotators_labels_give_table_9_and_agree_with_themselves(released, tmp_path, annotator):
     result = result_by_annotator(released / "metric_preference", annotator, unjudged=False)
     metrics = agreement_of(released, result, tmp_path)
