@@ -254,7 +254,7 @@ def main() -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams.update({"svg.hashsalt": "proofreel", "font.size": 9, "svg.fonttype": "path"})
+    matplotlib.rcParams.update({"svg.hashsalt": "proofreel", "font.size": 9, "svg.fonttype": "none"})
     PAGE.write_text(page_with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     for plot in (plot_claims, plot_students, plot_heads):
         plot()

@@ -45,6 +45,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return markdown.replace("](../benchmarks/", "](benchmarks/").replace(COMMANDS_MARK, commands())
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """In the reference, the pages that docstrings name (`docs/data.md`) are links."""
+    if not page.file.src_uri.startswith("reference/"):
+        return html
+
+    def link(match: re.Match[str]) -> str:
+        return (
+            f'<a href="../{match[1]}.html">{match[0]}</a>' if files.get_file_from_path(f"{match[1]}.md") else match[0]
+        )
+
+    return re.sub(r"docs/([\w-]+)\.md", link, html)
+
+
 def commands() -> str:
     """Every subcommand with the text that its `--help` opens with."""
     from proofreel.cli import COMMANDS
