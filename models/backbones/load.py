@@ -77,9 +77,15 @@ def load_processor(path: str | Path) -> Any:
         DirectoryError: a file that asks for code or files from elsewhere, or a class that is not loaded here.
     """
     check_settings(Path(path))
-    if any((Path(path) / name).is_file() for name in _PROCESSOR_FILES):
-        return AutoProcessor.from_pretrained(path)
-    return TextProcessor(AutoTokenizer.from_pretrained(path), path)
+    sees = any((Path(path) / name).is_file() for name in _PROCESSOR_FILES)
+    try:
+        loaded = (AutoProcessor if sees else AutoTokenizer).from_pretrained(path)
+    except Exception as error:  # damaged files fail in as many ways as their readers have lines
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise DirectoryError(
+            f"{path}: tokenizer or processor cannot be read, got {reason[:300]}; fetch the directory again"
+        ) from error
+    return loaded if sees else TextProcessor(loaded, path)
 
 
 class TextProcessor:

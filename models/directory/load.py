@@ -11,13 +11,22 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 
-from ...core import ConfigError, DirectoryError, ModelInputError
+from ...core import (
+    CalibrationError,
+    ConfigError,
+    DirectoryError,
+    ModelInputError,
+    Passage,
+    VideoSegment,
+)
+from ...data_prep.media import Frames
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from ..decision import CALIBRATION_FILE, Decision, read_decision
 from ..engine import Head, make_head
-from ..inputs import TIME_RULES, Encoder, LabelWords, Windowing
+from ..inputs import TIME_RULES, Encoder, LabelWords, Media, Windowing
 from .adapter_files import adapter_config, check_adapter, check_adapter_files
 from .format import EvidenceKind, VerifierConfig, check_requirements, find_verifier, fingerprint, read_directory
 
@@ -91,7 +100,6 @@ def load_parts(
     Raises:
         ConfigError: a dtype or quantization of another name.
         DirectoryError: what is wrong, in one sentence.
-        CalibrationError: calibration or thresholds that cannot be read.
     """
     directory = find_verifier(path_or_hub_id, revision)
     recorded = read_directory(directory)
@@ -105,6 +113,7 @@ def load_parts(
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model = load_weights(directory, config, base, adapter, device)
     encoder = make_encoder(directory / "processor", model.config, config)
+    _check_encodes(encoder, directory)
     try:
         words = LabelWords.of(config.prompt, encoder.tokenizer)
     except ModelInputError as error:
@@ -126,12 +135,37 @@ def load_parts(
         encoder,
         head_of(config),
         config.claims_per_row,
-        read_decision(directory) if calibrated else None,
+        _decision(directory) if calibrated else None,
         fingerprint(directory),
         config.modalities,
         config.windowing,
         notes,
     )
+
+
+def _decision(directory: Path) -> Decision:
+    try:
+        return read_decision(directory)
+    except CalibrationError as error:
+        raise DirectoryError(str(error)) from error
+
+
+def _check_encodes(encoder: Encoder, where: Path) -> None:
+    """`DirectoryError` unless text and, of a backbone that sees, a blank video become what the network takes.
+
+    A processor can be loaded and still fail on the first picture: statistics of two channels, a placeholder of another
+    id.
+    """
+    blank = Frames(np.zeros((2, 56, 56, 3), np.uint8), np.array([0.0, 0.5]), "drawn")
+    try:
+        encoder.evidence((Passage("A."),), Media())
+        if encoder.layout.sees:
+            encoder.evidence((VideoSegment("blank.mp4", 0.0, 1.0),), Media((blank,)))
+    except Exception as error:  # any, of libraries that were given damaged settings
+        raise DirectoryError(
+            f"{where}: its processor does not make what the network takes, got {type(error).__name__}: "
+            f"{str(error)[:300]}; fetch the directory again"
+        ) from error
 
 
 @cache
@@ -219,8 +253,10 @@ def load_weights(
         adapted = PeftModel.from_pretrained(
             model, str(folder), autocast_adapter_dtype=False, config=adapter_config(folder)
         )
-    except (KeyError, RuntimeError) as error:  # a head that is missing, or tensors of other shapes
-        reason = str(error).splitlines()[0]
+    except (DirectoryError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # a head that is missing, tensors of other shapes, settings of other types
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise DirectoryError(
             f"{folder}: the adapter's weights do not fit this base and head, missing or misshapen: {reason}; "
             "export the verifier again"

@@ -22,6 +22,7 @@ from ...core import (
     Evidence,
     Image,
     Pair,
+    ProofreelError,
     VideoSegment,
     evidence_from_dict,
     evidence_key,
@@ -127,10 +128,15 @@ def selftest(directory: str | Path, verifier: Verifier, dtype: str) -> SelfTest:
     tensors = load_file(folder / "media.safetensors") if (folder / "media.safetensors").is_file() else {}
     expected, actual = [], []
     for n, case in enumerate(cases):
-        evidence = tuple(evidence_from_dict(e, f"{folder}/golden.json") for e in case["evidence"])
-        claims = [(c["claim"], c["context"]) for c in case["claims"]]
         expected += case["margins"]
-        actual += verifier.score_media(claims, evidence, _stored_media(tensors, n)).tolist()
+        try:
+            evidence = tuple(evidence_from_dict(e, f"{folder}/golden.json") for e in case["evidence"])
+            claims = [(c["claim"], c["context"]) for c in case["claims"]]
+            actual += verifier.score_media(claims, evidence, _stored_media(tensors, n)).tolist()
+        except (ProofreelError, KeyError, ValueError, RuntimeError) as error:
+            raise DirectoryError(
+                f"{folder}: golden inputs do not fit together, got {error} in case {n}; fetch the directory again"
+            ) from error
     absolute, relative = TOLERANCE[dtype]
     difference_N = np.abs(np.array(actual) - np.array(expected))
     allowed_N = absolute + relative * np.abs(np.array(expected))

@@ -124,8 +124,7 @@ class Verifier:
             ConfigError: an argument that is out of range.
             DirectoryError: damaged, foreign or hostile files, other packages, another base than the one trained on,
                 another tokenizer.
-            CalibrationError: calibration or thresholds that cannot be read, or a calibration fitted on margins that
-                this verifier does not make.
+            CalibrationError: a calibration fitted on margins that this verifier does not make.
         """
         options = ScoringOptions(
             media_root, frame_cache, vision_cache, prefix_cache_gib, batch_tokens, untrained_evidence
