@@ -13,6 +13,7 @@ if it is not written.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import sys
@@ -48,6 +49,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: {args.out}: the disk is full; free some space and run this again: it goes on", file=sys.stderr)
+        return 1
     if totals is None:
         return 0
     n_bad = len(claims.rejected)
@@ -79,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--media", type=Path, help="folder that relative paths of videos and images start from")
     parser.add_argument("--out", type=Path, required=True, help="file to write: .csv, .jsonl or .parquet")
+    parser.add_argument("--outside-media", action="store_true", help="follow paths that lead out of --media, too")
     parser.add_argument("--format", choices=claim_formats(), help="of the claims; default: the first record's")
     parser.add_argument("--transcripts", type=Path, help="folder or JSON of transcripts, for MuRGAt's audio citations")
     parser.add_argument("--jointly", action="store_true", help="MiRAGE: all cited videos of a sentence as one evidence")
@@ -104,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _claims(args: argparse.Namespace) -> ClaimFile:
     from proofreel.core import MediaError, RowError
-    from proofreel.data_prep.exports import format_of, read_claims
+    from proofreel.data_prep.exports import format_of, inside_media, read_claims
 
     if args.media is not None and not args.media.is_dir():
         raise MediaError(f"{args.media}: no such folder, got nothing under --media; check the path")
@@ -112,7 +119,8 @@ def _claims(args: argparse.Namespace) -> ClaimFile:
         raise RowError(f"{args.claims}: no such file, got nothing to read; check the path given with --claims")
     format = args.format or format_of(args.claims)
     prompts = _prompts(args) if format == "chat" else ()
-    return read_claims(args.claims, format, transcripts=args.transcripts, jointly=args.jointly, prompts=prompts)
+    claims = read_claims(args.claims, format, transcripts=args.transcripts, jointly=args.jointly, prompts=prompts)
+    return claims if args.media is None or args.outside_media else inside_media(claims, args.media)
 
 
 def _prompts(args: argparse.Namespace) -> tuple[Any, ...]:

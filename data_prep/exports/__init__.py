@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
-    from .claim_files import ClaimFile, claim_formats, format_of, read_claims
+    from .claim_files import ClaimFile, claim_formats, format_of, inside_media, read_claims
     from .own_columns import GivenRow, GivenRows, given_rows, rows_sha256
     from .rows import FORMATS, dataset_info
     from .write import export_split
@@ -20,6 +20,7 @@ __all__ = [
     "export_split",
     "format_of",
     "given_rows",
+    "inside_media",
     "read_claims",
     "rows_sha256",
 ]

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...core import ConfigError, Pair, Prompt, RowError, problems_of
+from ...core import ConfigError, Image, Pair, Prompt, RowError, VideoSegment, problems_of
 from ..importers import (
     IMPORTERS,
     SUFFIXES,
@@ -33,6 +33,7 @@ from ..importers import (
     reject,
     tables,
 )
+from ..media import outside_root
 from .chat import is_chat_row, pair_of_chat
 
 # Columns of plain rows: the field of a pair, and the names it may have, the first of them ours.
@@ -128,6 +129,22 @@ def read_claims(
     else:
         raise ConfigError(f"format: is unknown, got {format!r}; use one of {claim_formats()}")
     return ClaimFile(tuple(_checked(items)), format, unused)
+
+
+def inside_media(claims: ClaimFile, media_root: Path) -> ClaimFile:
+    """The same file; rows whose media leave the media root, by `..`, an absolute path or a link, are rejected."""
+    return dataclasses.replace(claims, rows=tuple(_inside(row, media_root) for row in claims.rows))
+
+
+def _inside(row: ClaimRow, media_root: Path) -> ClaimRow:
+    if isinstance(row.item, Rejected):
+        return row
+    shown = (e.path for e in row.item.evidence if isinstance(e, (VideoSegment, Image)))
+    problems = [problem for path in shown if (problem := outside_root(path, media_root))]
+    if not problems:
+        return row
+    rejected = Rejected(row.file, row.line, row.item.id, "media path leaves the media root", problems[0])
+    return dataclasses.replace(row, item=rejected)
 
 
 def claim_formats() -> list[str]:

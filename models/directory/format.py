@@ -112,12 +112,21 @@ def write_directory(directory: str | Path, fill: Callable[[Path], None]) -> Path
     temporary.mkdir(parents=True)
     try:
         fill(temporary)
+        _open_to_readers(temporary)
         write_manifest(temporary)
         temporary.rename(directory)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     return directory
+
+
+def _open_to_readers(directory: Path) -> None:
+    """Give every file the mode of a new one: safetensors writes files that nobody else can read."""
+    os.umask(umask := os.umask(0o022))
+    for path in directory.rglob("*"):
+        if path.is_file():
+            path.chmod(0o666 & ~umask)
 
 
 def write_manifest(directory: Path) -> None:

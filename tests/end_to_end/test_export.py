@@ -122,6 +122,7 @@ def test_the_directory_holds_all_its_parts_and_nothing_else(exported):
         "eval/predictions.parquet",
     }
     check_manifest(exported)
+    assert {p.stat().st_mode & 0o777 for p in exported.rglob("*") if p.is_file()} == {0o644}  # under umask 022
     listed = (exported / "MANIFEST.sha256").read_text().splitlines()
     assert {line.split("  ")[1] for line in listed} == files - {"MANIFEST.sha256"}
     assert not [p for p in exported.parent.iterdir() if p.name.startswith(".")]

@@ -2,8 +2,10 @@
 
 import csv
 import dataclasses
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from proofreel import cli, score
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment, evidence_key
 from proofreel.data_prep.dataset.shards import write_pairs
+from proofreel.eval import scoring
 from proofreel.eval.scoring import distributed
 from proofreel.eval.scoring.distributed import Share, blocks_of, score_in_bulk
 from proofreel.eval.scoring.predictions import read_predictions
@@ -244,6 +247,27 @@ def test_what_is_not_there_is_said_in_one_line(folder, tmp_path, capsys, change,
         given[name if name == 0 else given.index(name) + 1] = value
     assert score.main(given) == 1
     assert reason in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_path_that_leaves_the_media_folder_is_a_bad_row_unless_it_is_allowed(folder, tmp_path, capsys):
+    (tmp_path / "claims.jsonl").write_text(json.dumps({"claim": "It is red.", "video": "in/../../a.mp4"}) + "\n")
+    shutil.copytree(folder / "videos", tmp_path / "a" / "videos")
+    (tmp_path / "a" / "videos" / "in").mkdir()
+    shutil.move(tmp_path / "a" / "videos" / "a.mp4", tmp_path / "a" / "a.mp4")
+    given = [str(FIXTURE), "--claims", str(tmp_path / "claims.jsonl"), "--media", str(tmp_path / "a" / "videos")]
+    given += ["--out", str(tmp_path / "out.csv"), "--device", "cpu", "--quiet"]
+    assert score.main(given) == 1
+    assert "leaves the media root, got `..`" in capsys.readouterr().err
+    assert score.main([*given, "--outside-media"]) == 0
+
+
+def test_a_full_disk_is_one_line(folder, tmp_path, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(scoring, "score_in_bulk", full)
+    assert score.main(words(folder, tmp_path / "x.parquet")) == 1
+    assert "the disk is full; free some space" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_help_is_listed_and_loads_no_torch():

@@ -1,4 +1,4 @@
-"""Whatever is damaged in a verifier directory, and signed anew, is a `DirectoryError` that names the place, or harmless.
+"""Whatever is damaged in a verifier directory, and signed anew, is a `DirectoryError` with its place, or does no harm.
 
 Every file is damaged: bytes flipped, cut off, removed; keys of JSON dropped, or given values of other types.
 """
@@ -66,7 +66,7 @@ def test_damage_is_named_with_its_place_or_does_no_harm(tmp_path, seed, cases, c
     shutil.copytree(ROOT / "checkpoints", tmp_path / "checkpoints")
     directory = tmp_path / "checkpoints" / "kitchen-verifier"
     files = [p for p in sorted(directory.rglob("*")) if p.is_file() and p.relative_to(directory).parts[0] not in UNREAD]
-    n_refused = 0
+    reasons = []
     for _ in range(cases):
         path = rng.choice(files)
         data = path.read_bytes()
@@ -75,8 +75,7 @@ def test_damage_is_named_with_its_place_or_does_no_harm(tmp_path, seed, cases, c
         try:
             selftest(directory, Verifier.from_pretrained(directory, device="cpu"), "float32")
         except DirectoryError as error:
-            assert str(directory) in str(error)
-            assert "; " in str(error)
-            n_refused += 1
+            reasons.append(str(error))
         path.write_bytes(data)
-    assert n_refused > cases / 3
+    assert len(reasons) > cases / 3
+    assert [r for r in reasons if str(directory) not in r or "; " not in r] == []
