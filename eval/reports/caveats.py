@@ -51,7 +51,7 @@ def remarks(
     """What a reader of the headline must know to judge it, most important first.
 
     First what overturns the result (nothing measured, one class, no better than chance or a control, not calibrated),
-    then whose predictions these are, then what is missing, last what makes the intervals too narrow.
+    then failed rows, whose predictions these are, what else is missing, last what makes the intervals too narrow.
 
     Args:
         row: the headline.
@@ -65,9 +65,9 @@ def remarks(
         reasons.append("No row was both scored and labelled: nothing is measured.")
     else:
         reasons += _one_class(row) + against_chance(row) + _against_controls(differences)
-    reasons += _provenance(source, calibration)
     if row["n_failed"]:
         reasons.append(f"{row['n_failed']:,} of {row['n_rows']:,} rows failed and are in no metric.")
+    reasons += _provenance(source, calibration)
     if row["n_unlabelled"]:
         reasons.append(f"{row['n_unlabelled']:,} scored rows have no label and are in no metric.")
     for control in controls:
@@ -89,9 +89,9 @@ def _against_controls(differences: Sequence[Mapping[str, Any]]) -> list[str]:
     for each in differences:
         low, high = interval_bounds(each["metrics"]["auc"]["interval"])
         if low <= 0:
-            reasons.append(
-                f"No better than the control {each['second']}: the difference of the AUCs is {low:+.3f} to {high:+.3f}."
-            )
+            verdict = "No better" if high >= 0 else "Worse"
+            between = f"{low:+.3f} to {high:+.3f}"
+            reasons.append(f"{verdict} than the control {each['second']}: the AUC differs by {between}.")
     return reasons
 
 

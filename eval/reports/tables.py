@@ -207,8 +207,9 @@ def _origins(rows: Sequence[Mapping[str, Any]], negatives: Sequence[Mapping[str,
         (name, meaning), against = name_origin(row["name"]), own.get(row["name"])
         auc = TableCell(NONE) if against is None else TableCell(number(against["auc"]), span(against["interval"]))
         cells = (TableCell(number(row[m.key], m.format), span(row["intervals"].get(m.name), m.format)) for m in metrics)
-        lines.append((TableCell(name, "" if name == row["name"] else row["name"]), auc, *cells, _count(row)))
-        notes += [f"{name}: {meaning}."] if meaning else []
+        lines.append((TableCell(name), auc, *cells, _count(row)))
+        key = "" if name == row["name"] else f" ({row['name']})"  # as it stands in the data
+        notes += [f"{name}{key}: {meaning}."] if meaning else []
     notes.append(
         "AUC: of the origin's claims that are not supported, against the supported claims of the same groups (of any "
         "origin). A dash: the origin has supported claims only, or its groups have none."
