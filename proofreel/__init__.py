@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from proofreel.models.cascades import Cascade
     from proofreel.models.decision import Ranked, Verdict
     from proofreel.models.inputs import Windowing
+    from proofreel.models.questions import as_pairs
     from proofreel.models.verifier import (
         Attributed,
         CitedClaim,
@@ -53,6 +54,7 @@ __all__ = [
     "Verifier",
     "VideoSegment",
     "Windowing",
+    "as_pairs",
 ]
 
 

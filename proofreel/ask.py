@@ -2,6 +2,7 @@
 
 proofreel ask checkpoints/kitchen-verifier --video clip.mp4 --start 2.8 --end 9.4 "Ingredient is carrot." "Chop onion."
 proofreel ask VERIFIER --video clip.mp4 --transcript clip.srt --prior 0.1 "The cook names the dish."
+proofreel ask VERIFIER --evidence clip.mp4 --evidence "She slices a carrot." "The carrot is cut."
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--image", action="append", default=[], help="image file; may be given several times")
     shown.add_argument("--transcript", type=Path, help=".srt, .vtt or .json; what is said in the span")
     shown.add_argument("--text", action="append", default=[], help="the words of a passage; may be given several times")
+    shown.add_argument(
+        "--evidence", action="append", default=[], help="a file of any kind, or a text; may be given several times"
+    )
     parser.add_argument("--prior", type=float, help="share of supported claims where the answers are used")
     parser.add_argument("--operating-point", help="name of the threshold that labels; default: the shipped default")
     parser.add_argument(
@@ -69,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
 def _evidence(args: argparse.Namespace) -> tuple[Evidence, ...]:
     from proofreel.core import ConfigError, Image, MediaError, Passage, VideoSegment
     from proofreel.data_prep.importers import read_cues, transcript_of
+    from proofreel.models.questions import as_evidence
 
     evidence: list[Evidence] = [VideoSegment(args.video, args.start, args.end)] if args.video else []
     evidence += [Image(path) for path in args.image]
@@ -80,8 +85,10 @@ def _evidence(args: argparse.Namespace) -> tuple[Evidence, ...]:
             raise MediaError(f"{args.transcript}: nothing is said, got [{args.start}, {end_s}] s; leave it out")
         evidence.append(transcript)
     evidence += [Passage(text) for text in args.text]
+    for held in args.evidence:
+        evidence += as_evidence(held)
     if not evidence:
-        raise ConfigError("evidence: none is given, got no file or text; pass --video, --image, --transcript or --text")
+        raise ConfigError("evidence: none is given, got no file or text; pass --video, --image, --text or --evidence")
     return tuple(evidence)
 
 

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
-    from .claim_files import ClaimFile, claim_formats, format_of, inside_media, read_claims
+    from .chat import is_chat_row, pair_of_chat
+    from .claim_files import COLUMNS, ClaimFile, claim_formats, format_of, inside_media, read_claims
     from .own_columns import GivenRow, GivenRows, given_rows, rows_sha256
     from .rows import FORMATS, dataset_info
     from .write import export_split
 
 __all__ = [
+    "COLUMNS",
     "FORMATS",
     "ClaimFile",
     "GivenRow",
@@ -21,6 +23,8 @@ __all__ = [
     "format_of",
     "given_rows",
     "inside_media",
+    "is_chat_row",
+    "pair_of_chat",
     "read_claims",
     "rows_sha256",
 ]

@@ -29,6 +29,7 @@ from .mirage_grounding import video_name
 from .murgat import bare_fact, murgat_problem, murgat_reasoning
 from .pairs import pair_from, pairs_suffix, read_pair_records
 from .qa_statements import statement
+from .table import cell_seconds, modality_of
 from .tabular_files import SUFFIXES, TabularFile, missing_columns, tables
 from .transcripts import Cue, Transcripts, read_cues, transcript_of
 
@@ -43,11 +44,13 @@ __all__ = [
     "TabularFile",
     "Transcripts",
     "bare_fact",
+    "cell_seconds",
     "conceptual_claim",
     "contextual_claim",
     "formats_table",
     "kind_of",
     "missing_columns",
+    "modality_of",
     "murgat_problem",
     "murgat_reasoning",
     "pair_from",

@@ -199,7 +199,7 @@ def _pair(plan: _ColumnMap, cells: dict[str, Any], meta: dict[str, Any]) -> Pair
     if "group" in cells and cells["group"] is None:
         raise RowError("group must be text, got None; name what ties the row to others, or map no group column")
     values["group"] = plan.constants.get("group") or _name(cells, "group") or _default_group(evidence)
-    values["modality"] = plan.constants.get("modality") or _text(cells, "modality") or _modality(evidence)
+    values["modality"] = plan.constants.get("modality") or _text(cells, "modality") or modality_of(evidence)
     for field in ("role", "origin"):
         if given := plan.constants.get(field) or _name(cells, field):
             values[field] = given
@@ -219,7 +219,7 @@ def _translated(field: str, value: Any, known: Mapping[str, str]) -> str:
 
 
 def _evidence(cells: dict[str, Any]) -> tuple[Evidence, ...]:
-    start_s, end_s = _time(cells, "start"), _time(cells, "end")
+    start_s, end_s = cell_seconds(cells, "start"), cell_seconds(cells, "end")
     evidence: list[Evidence] = []
     if (video := _text(cells, "video")) is not None:
         evidence.append(VideoSegment(video, start_s or 0.0, end_s))
@@ -248,7 +248,7 @@ def _name(cells: dict[str, Any], field: str) -> str | None:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(cells, field)
 
 
-def _number(cells: dict[str, Any], field: str) -> float | None:
+def _number(cells: Mapping[str, Any], field: str) -> float | None:
     value = cells.get(field)
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = float(value)
@@ -257,7 +257,8 @@ def _number(cells: dict[str, Any], field: str) -> float | None:
     return value
 
 
-def _time(cells: dict[str, Any], field: str) -> float | None:
+def cell_seconds(cells: Mapping[str, Any], field: str) -> float | None:
+    """The time in a cell, in seconds; None for null. `RowError` for what is no time."""
     value = cells.get(field)
     if isinstance(value, str) and (match := _TIME.fullmatch(value.strip())):
         minutes = match["m"] or 60 * int(match["h"]) + int(match["hm"])
@@ -287,7 +288,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def _modality(evidence: tuple[Evidence, ...]) -> Modality:
+def modality_of(evidence: tuple[Evidence, ...]) -> Modality:
     """What can support a claim: a transcript stands for what is heard."""
     kinds = {type(part) for part in evidence}
     if kinds <= {VideoSegment, Image}:

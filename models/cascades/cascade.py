@@ -16,7 +16,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,20 +24,23 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from ...core import CalibrationError, ConfigError, Evidence, Pair, evidence_kinds
+from ...core import CalibrationError, ConfigError, Pair, ProofreelError, evidence_kinds
 from ..decision import (
     AbstainBand,
     Decision,
     Judge,
+    Ranked,
     Uncalibrated,
     Verdict,
     calibration_of,
     failed,
     prior_notes,
+    ranked,
     with_prior,
 )
 from ..engine import PrefixCache, Progress
-from ..verifier import Verifier
+from ..questions import as_claims, as_evidence, as_evidences, as_pairs, one_claim
+from ..verifier import CrossEncoding, Verifier
 from .directory import open_cascade, write_cascade
 from .plan import NOBODY, Band, CascadePlan, View
 
@@ -193,6 +196,11 @@ class Cascade:
         return self.plan.decision
 
     @property
+    def media_root(self) -> str | Path | None:
+        """Folder that relative paths in evidence start from."""
+        return self.stages[-1].verifier.media_root
+
+    @property
     def fingerprint(self) -> str:
         """Identity: of the stages' verifiers, views, bands and calibrations. Scores are comparable when it is equal."""
         decision = self.decision
@@ -208,26 +216,22 @@ class Cascade:
 
     def score(
         self,
-        claims: Sequence[str],
-        evidence: Evidence | tuple[Evidence, ...],
-        contexts: Sequence[str | None] | None = None,
+        claims: str | Iterable[str],
+        evidence: Any,
+        contexts: str | Sequence[str | None] | None = None,
         *,
         prior: float | None = None,
         operating_point: str | None = None,
         shrink_frames: bool = False,
     ) -> list[CascadeVerdict]:
         """Judge K claims against one evidence; arguments as for `Verifier.score`."""
-        evidence = evidence if isinstance(evidence, tuple) else (evidence,)
-        if isinstance(claims, str):
-            raise TypeError(f"claims: must be a list of sentences, got the string {claims!r}; wrap it in a list")
-        contexts = [None] * len(claims) if contexts is None else contexts
-        numbered = enumerate(zip(claims, contexts, strict=True))
-        pairs = [Pair(str(i), claim, evidence, context=context) for i, (claim, context) in numbered]
+        judged = as_evidence(evidence, self.media_root)
+        pairs = [Pair(str(i), c, judged, context=x) for i, (c, x) in enumerate(as_claims(claims, contexts))]
         return self.with_prior(prior, keep=True)._ask(pairs, operating_point, False, None, shrink_frames)
 
     def score_pairs(
         self,
-        pairs: Sequence[Pair],
+        pairs: Any,
         progress: Progress = None,
         *,
         prior: float | None = None,
@@ -235,11 +239,36 @@ class Cascade:
         shrink_frames: bool = False,
     ) -> list[CascadeVerdict]:
         """Judge any mix of pairs, in order; arguments as for `Verifier.score_pairs`."""
-        return self.with_prior(prior, keep=True)._ask(pairs, operating_point, True, progress, shrink_frames)
+        held = as_pairs(pairs, self.media_root, one_each=True)
+        return self.with_prior(prior, keep=True)._ask(held, operating_point, True, progress, shrink_frames)
 
-    def supports(self, evidence: Evidence | tuple[Evidence, ...]) -> bool:
+    def rank(
+        self,
+        claim: str,
+        evidences: Any,
+        *,
+        context: str | None = None,
+        top_k: int | None = None,
+        progress: Progress = None,
+        prior: float | None = None,
+        operating_point: str | None = None,
+    ) -> list[Ranked]:
+        """Evidences by how probably each supports the claim; arguments as for `Verifier.rank`."""
+        sentence, held = one_claim(claim), as_evidences(evidences, self.media_root)
+        pairs = [Pair(str(i), sentence, e, context=context) for i, e in enumerate(held)]
+        cascade = self.with_prior(prior, keep=True)
+        return ranked(held, cascade._ask(pairs, operating_point, False, progress, False))[:top_k]
+
+    def predict(self, pairs: Any, **options: Any) -> Any:
+        """P(supported) of each pair as one array, NaN for failures; see `CrossEncoding.predict`."""
+        return CrossEncoding(self).predict(pairs, **options)
+
+    def supports(self, evidence: Any) -> bool:
         """Whether the last stage, which must answer what the others leave, may be asked about such evidence."""
-        shown = self.stages[-1].view.of(evidence if isinstance(evidence, tuple) else (evidence,))
+        try:
+            shown = self.stages[-1].view.of(as_evidence(evidence, self.media_root))
+        except ProofreelError:
+            return False
         return bool(shown) and self.stages[-1].verifier.supports(shown)
 
     def with_prior(self, prior: float | None, *, keep: bool = False) -> Cascade:

@@ -54,7 +54,7 @@ from .thresholds import (
     read_decision,
     write_decision,
 )
-from .verdict import Judge, JudgedWindow, Ranked, Route, Verdict, by_p, failed, prior_notes
+from .verdict import Judge, JudgedWindow, Ranked, Route, Verdict, by_p, failed, prior_notes, ranked
 
 __all__ = [
     "BAND_CRITERIA",
@@ -125,6 +125,7 @@ __all__ = [
     "preference",
     "prior_notes",
     "prior_offset",
+    "ranked",
     "read_decision",
     "recall",
     "sides_of",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -114,6 +115,12 @@ def by_p(verdict: Verdict) -> tuple[bool, float, float]:
     if verdict.error is not None:
         return True, 0.0, 0.0
     return False, -verdict.p_supported, -verdict.margin
+
+
+def ranked(evidences: Sequence[tuple[Evidence, ...]], verdicts: Sequence[Verdict]) -> list[Ranked]:
+    """Evidences with their verdicts, the most probable support first, failures last."""
+    given = [Ranked(i, e[0] if len(e) == 1 else e, v) for i, (e, v) in enumerate(zip(evidences, verdicts, strict=True))]
+    return sorted(given, key=lambda each: by_p(each.verdict))
 
 
 def prior_notes(notes: tuple[str, ...], decision: Decision) -> tuple[str, ...]:

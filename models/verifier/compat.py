@@ -15,7 +15,7 @@ Its failures are never a silent "no". `on_error="raise"` raises them. `on_error=
 reason to `failures` and gives False, NaN, or, in place of a text, `UNVERIFIED`, which both projects' readers take for
 neither yes nor no: MiRAGE warns, MuRGAt records None.
 
-Evidence is a text, a `pathlib.Path` of a media file, an `Evidence`, or a list of those judged together.
+Evidence is whatever `Verifier.score` takes: docs/asking.md lists it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,17 @@ import torch
 from ...core import (
     ConfigError,
     Evidence,
-    Image,
     MediaError,
     ModelInputError,
     Pair,
     Passage,
     ProofreelError,
     Transcript,
-    VideoSegment,
 )
 from ..decision import Judge, Verdict, by_p, failed
+from ..questions import AUDIO, as_evidence, as_pairs, is_one_pair, media_evidence
 from .protocol import ClaimScorer
 
-Source = str | Path | Evidence
-AUDIO = {".mp3", ".wav", ".m4a", ".aac", ".flac", ".ogg", ".opus"}
-IMAGES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff"}
 _log = logging.getLogger(__name__)
 
 
@@ -60,7 +56,7 @@ class CrossEncoding:
 
     def predict(
         self,
-        sentences: Sequence[Any],
+        sentences: Any,
         batch_size: int | None = None,
         show_progress_bar: bool = False,
         *,
@@ -70,7 +66,7 @@ class CrossEncoding:
         """P(supported) of each pair.
 
         Args:
-            sentences: (claim, evidence) tuples or lists; or one such pair, which gives one number.
+            sentences: whatever `Verifier.score_pairs` takes; one pair or row alone gives one number.
             batch_size: taken and not used: batches are made by length.
             show_progress_bar: on stderr.
             convert_to_numpy: False gives a list of floats.
@@ -80,10 +76,10 @@ class CrossEncoding:
             (n,) float64, NaN where the verifier failed; a warning is logged with the first reason.
 
         Raises:
-            ModelInputError: a pair that is none, or whose claim is not text.
+            ModelInputError: what is no pair, and where it stands.
         """
-        single = len(sentences) == 2 and isinstance(sentences[0], str)
-        pairs = [_pair(i, given) for i, given in enumerate([sentences] if single else sentences)]
+        single = is_one_pair(sentences)
+        pairs = as_pairs(sentences, self.verifier.media_root, one_each=True)
         verdicts = self.verifier.score_pairs(pairs, progress=show_progress_bar)
         _warn(verdicts)
         scores = np.array([v.p_supported for v in verdicts], dtype=np.float64)
@@ -108,46 +104,12 @@ class CrossEncoding:
             `{"corpus_id": place in the input, "score": P(supported)}` each, with `text` (the document as it was given)
             if asked for. Failures come last, with score NaN and an `error`.
         """
-        evidences = [evidence_of(document) for document in documents]
         rows = []
-        for r in self.verifier.rank(query, evidences, top_k=top_k, progress=show_progress_bar):
+        for r in self.verifier.rank(query, documents, top_k=top_k, progress=show_progress_bar):
             row = {"corpus_id": r.index, "score": r.verdict.p_supported}
             row |= {"text": documents[r.index]} if return_documents else {}
             rows.append(row | ({"error": r.verdict.error} if r.verdict.error else {}))
         return rows
-
-
-def evidence_of(given: Any) -> tuple[Evidence, ...]:
-    """Evidence as a caller gives it: a text, a `Path` of a media file, an `Evidence`, or several judged together.
-
-    Raises:
-        ModelInputError: anything else; a sound file, which cannot be heard.
-    """
-    if isinstance(given, str):
-        return (Passage(given),)
-    if isinstance(given, Path):
-        return (media_evidence(given),)
-    if isinstance(given, (VideoSegment, Transcript, Image, Passage)):
-        return (given,)
-    if isinstance(given, (list, tuple)) and given:
-        return tuple(piece for each in given for piece in evidence_of(each))
-    raise ModelInputError(
-        f"evidence: must be a text, a Path of a media file, an Evidence or several of these, got {given!r}; wrap it"
-    )
-
-
-def media_evidence(path: str | Path) -> VideoSegment | Image:
-    """What a media file is, by the ending of its name: an image or, whole, a video. `ModelInputError` for sound."""
-    ending = Path(path).suffix.lower()
-    if ending in AUDIO:
-        raise ModelInputError(f"{path}: sound cannot be heard, got a {ending} file; give its transcript")
-    return Image(str(path)) if ending in IMAGES else VideoSegment(str(path))
-
-
-def _pair(number: int, given: Any) -> Pair:
-    if not (isinstance(given, (list, tuple)) and len(given) == 2 and isinstance(given[0], str)):
-        raise ModelInputError(f"pair {number}: must be (claim, evidence), the claim a text, got {given!r}; swap or fix")
-    return Pair(id=str(number), claim=given[0], evidence=evidence_of(given[1]))
 
 
 def _warn(verdicts: Sequence[Verdict]) -> None:
@@ -230,14 +192,16 @@ class Entailment:
 
         Args:
             claims: one sentence each.
-            sources: a text, a `Path` of a media file, an `Evidence`, or a list of those (see `combine`).
+            sources: whatever `Verifier.score` takes as evidence; several in a list (see `combine`).
             contexts: where each claim was taken from.
 
         Raises:
             ProofreelError: the first failure, unless `on_error` says otherwise; then it is NaN.
         """
         given = list(contexts or [None] * len(claims))
-        return np.array([v.p_supported for v in self._judged(claims, lambda: evidence_of(sources), given)])
+        return np.array(
+            [v.p_supported for v in self._judged(claims, lambda: as_evidence(sources, self.verifier.media_root), given)]
+        )
 
     def score(
         self, prompts: Sequence[str], context_path: str | Path | None = None, system_prompt: str | None = None

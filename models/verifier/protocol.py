@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...core import Evidence, Pair
 from ..decision import Decision, Ranked, Verdict
 from ..engine import Progress
 from ..inputs import Windowing
@@ -21,9 +19,9 @@ class ClaimScorer(Protocol):
 
     def score(
         self,
-        claims: Sequence[str],
-        evidence: Evidence | tuple[Evidence, ...],
-        contexts: Sequence[str | None] | None = None,
+        claims: Any,
+        evidence: Any,
+        contexts: Any = None,
         *,
         prior: float | None = None,
         operating_point: str | None = None,
@@ -31,14 +29,14 @@ class ClaimScorer(Protocol):
         """As `Verifier.score`."""
         ...
 
-    def score_pairs(self, pairs: Sequence[Pair], progress: Progress = None) -> list[Verdict]:
+    def score_pairs(self, pairs: Any, progress: Progress = None) -> list[Verdict]:
         """As `Verifier.score_pairs`."""
         ...
 
     def rank(
         self,
         claim: str,
-        evidences: Sequence[Evidence | tuple[Evidence, ...]],
+        evidences: Any,
         *,
         top_k: int | None = None,
         progress: Progress = None,

@@ -20,10 +20,11 @@ import torch
 
 from ...core import ConfigError, Evidence, Pair, ProofreelError, VideoSegment
 from ...data_prep.media import FrameCache
-from ..decision import Judge, Ranked, Verdict, by_p, prior_notes, with_prior
+from ..decision import Judge, Ranked, Verdict, prior_notes, ranked, with_prior
 from ..directory import UNRECORDED_EVIDENCE, Parts, Quantization, load_parts
 from ..engine import BatchScorer, PrefixCache, PrefixScorer, Progress, Segment, SegmentReader, VisionFeatures
 from ..inputs import Media, Windowing
+from ..questions import as_claims, as_evidence, as_evidences, as_pairs, one_claim
 from .attribution import Attributed, AttributionPairs, CitedClaim, Sources
 from .compat import CrossEncoding, Entailment
 from .localization import Localization, localize
@@ -143,9 +144,9 @@ class Verifier:
 
     def score(
         self,
-        claims: Sequence[str],
-        evidence: Evidence | tuple[Evidence, ...],
-        contexts: Sequence[str | None] | None = None,
+        claims: str | Iterable[str],
+        evidence: Any,
+        contexts: str | Sequence[str | None] | None = None,
         *,
         prior: float | None = None,
         operating_point: str | None = None,
@@ -154,27 +155,26 @@ class Verifier:
         """Judge K claims against one evidence, which is encoded once.
 
         Args:
-            claims: one sentence each.
-            evidence: a segment, transcript, image or passage, or a tuple of them judged together.
-            contexts: the passage each claim was taken from, where the verifier was trained with it.
+            claims: a sentence, or several.
+            evidence: a file, a span of one, a text, an image, an `Evidence`, or several judged together: what may be
+                held is listed in docs/asking.md.
+            contexts: the passage each claim was taken from, or one for all, where the verifier was trained with it.
             prior, operating_point, shrink_frames: as for `score_pairs`.
 
         Returns:
             One verdict per claim, in order.
+
+        Raises:
+            ModelInputError: claims or evidence that are none.
+            CalibrationError: a prior or operating point that this verifier cannot be asked for.
         """
-        evidence = evidence if isinstance(evidence, tuple) else (evidence,)
-        if isinstance(claims, str):
-            raise TypeError(f"claims: must be a list of sentences, got the string {claims!r}; wrap it in a list")
-        contexts = [None] * len(claims) if contexts is None else contexts
-        pairs = [
-            Pair(id=str(i), claim=c, evidence=evidence, context=x)
-            for i, (c, x) in enumerate(zip(claims, contexts, strict=True))
-        ]
+        judged = as_evidence(evidence, self.media_root)
+        pairs = [Pair(str(i), c, judged, context=x) for i, (c, x) in enumerate(as_claims(claims, contexts))]
         return self._with(prior)._ask(pairs, operating_point, False, None, shrink_frames)
 
     def score_pairs(
         self,
-        pairs: Sequence[Pair],
+        pairs: Any,
         progress: Progress = None,
         *,
         prior: float | None = None,
@@ -184,7 +184,9 @@ class Verifier:
         """Judge any mix of pairs; rows that share evidence are answered in one pass. Order is kept.
 
         Args:
-            pairs: labels are not looked at. Modality, role or origin are, where the calibration was corrected by them.
+            pairs: `Pair`s, (claim, evidence) tuples, rows, a table or a file of claims; docs/asking.md lists what may
+                be held. Labels are not looked at. Modality, role or origin are, where the calibration was corrected by
+                them.
             progress: True for a bar on stderr, or a function called with the number of claims done since the last call.
             prior: the share of supported claims where the answers are used; corrects p_supported (see `with_prior`).
             operating_point: name of the threshold that labels; the shipped default.
@@ -192,14 +194,16 @@ class Verifier:
                 note says so. Otherwise such a claim fails.
 
         Raises:
+            ModelInputError: what is no pair, and where it stands.
             CalibrationError: a prior or operating point that this verifier cannot be asked for.
         """
-        return self._with(prior)._ask(pairs, operating_point, True, progress, shrink_frames)
+        held = as_pairs(pairs, self.media_root, one_each=True)
+        return self._with(prior)._ask(held, operating_point, True, progress, shrink_frames)
 
     def rank(
         self,
         claim: str,
-        evidences: Sequence[Evidence | tuple[Evidence, ...]],
+        evidences: Any,
         *,
         context: str | None = None,
         top_k: int | None = None,
@@ -211,16 +215,14 @@ class Verifier:
 
         Args:
             claim: one sentence.
-            evidences: each judged by itself.
+            evidences: each judged by itself; of a table, each row.
             context: as for `score`.
             top_k: how many to give back; all.
             progress, prior, operating_point: as for `score_pairs`.
         """
-        tuples = [e if isinstance(e, tuple) else (e,) for e in evidences]
-        pairs = [Pair(id=str(i), claim=claim, evidence=e, context=context) for i, e in enumerate(tuples)]
-        verdicts = self._with(prior)._ask(pairs, operating_point, False, progress)
-        ranked = [Ranked(i, e, v) for i, (e, v) in enumerate(zip(evidences, verdicts, strict=True))]
-        return sorted(ranked, key=lambda r: by_p(r.verdict))[:top_k]
+        sentence, held = one_claim(claim), as_evidences(evidences, self.media_root)
+        pairs = [Pair(str(i), sentence, e, context=context) for i, e in enumerate(held)]
+        return ranked(held, self._with(prior)._ask(pairs, operating_point, False, progress))[:top_k]
 
     def attribute(self, claim: str, citations: Any, sources: Sources, **options: Any) -> Attributed:
         """Whether what a claim cites supports it, together and each alone; see `CitedClaim` and `attribute_many`."""
@@ -242,10 +244,10 @@ class Verifier:
         """The intervals of a video in which a claim holds; options, and many claims: `localize`."""
         return localize(self, [claim], video, **options)[0]
 
-    def supports(self, evidence: Evidence | tuple[Evidence, ...]) -> bool:
-        """Whether this verifier may be asked about evidence of these kinds; no file is opened."""
+    def supports(self, evidence: Any) -> bool:
+        """Whether this verifier may be asked about evidence of these kinds; no video or image is opened."""
         try:
-            self.reader.check_asked(evidence if isinstance(evidence, tuple) else (evidence,))
+            self.reader.check_asked(as_evidence(evidence, self.media_root))
         except ProofreelError:
             return False
         return True
@@ -282,9 +284,9 @@ class Verifier:
         """This verifier with the methods of a sentence-transformers CrossEncoder; see `CrossEncoding`."""
         return CrossEncoding(self)
 
-    def predict(self, pairs: Any, show_progress_bar: bool = False) -> Any:
-        """P(supported) of (claim, evidence) tuples as one array, NaN for failures; see `CrossEncoding.predict`."""
-        return CrossEncoding(self).predict(pairs, show_progress_bar=show_progress_bar)
+    def predict(self, pairs: Any, **options: Any) -> Any:
+        """P(supported) of each pair as one array, NaN for failures; see `CrossEncoding.predict`."""
+        return CrossEncoding(self).predict(pairs, **options)
 
     def score_media(
         self, claims: Iterable[tuple[str, str | None]], evidence: tuple[Evidence, ...], media: Media

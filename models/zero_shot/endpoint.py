@@ -44,6 +44,7 @@ from ...data_prep.media import FrameCache, FrameSampling
 from ..decision import Judge, Verdict, failed
 from ..engine import TWO_LABELS, Progress, read_ahead
 from ..inputs import read_media
+from ..questions import as_pairs
 
 _PICTURE: dict[str, Any] = {"format": "JPEG", "quality": 95, "subsampling": 0}
 _CONTROL = re.compile(r"<\|\w+\|>")  # how the chat templates of most models write their control tokens
@@ -96,15 +97,17 @@ class HostedVerifier:
         self.n_bounded = self._n_listed = self._n_unlisted = 0
         self._lock = threading.Lock()
 
-    def score_pairs(self, pairs: Sequence[Pair], progress: Progress = None) -> list[Verdict]:
-        """Verdicts of pairs, in order; claims about one evidence are asked one after another, so that a server can
-        keep what it made of the evidence.
+    def score_pairs(self, pairs: Any, progress: Progress = None) -> list[Verdict]:
+        """Verdicts of pairs, in order, of whatever `Verifier.score_pairs` takes.
+
+        Claims about one evidence are asked one after another, so that a server can keep what it made of the evidence.
 
         Raises:
             ConfigError: no question will get an answer: a wrong key, address or model, an endpoint that is down, or one
                 that gives no log-probabilities.
             ReplayError: replay mode, and an answer was never stored.
         """
+        pairs = as_pairs(pairs, self.media_root, one_each=True)
         groups: dict[str, list[int]] = {}
         for place, pair in enumerate(pairs):
             groups.setdefault(evidence_key(pair.evidence), []).append(place)

@@ -80,7 +80,7 @@ class Pair:
     """One claim judged against one tuple of evidence.
 
     Attributes:
-        id: unique in its data set.
+        id: unique in its data set; a pair that is only scored needs none.
         claim: one sentence that may be true or false.
         evidence: judged together; never empty.
         label: None for a row without a judgment.
@@ -96,9 +96,9 @@ class Pair:
         meta: anything else, JSON-serialisable.
     """
 
-    id: str
-    claim: str
-    evidence: tuple[Evidence, ...]
+    id: str = ""
+    claim: str = ""
+    evidence: tuple[Evidence, ...] = ()
     label: Label | None = None
     context: str | None = None
     soft_label: float | None = None

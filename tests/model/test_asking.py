@@ -107,6 +107,41 @@ def test_evidence_of_a_kind_it_was_not_trained_on_is_refused_unless_allowed(make
     assert make(modalities=None).supports(IMAGE)
 
 
+# What a caller holds (more in tests/unit/test_questions.py).
+
+
+def test_a_string_that_names_a_file_is_judged_as_that_file(asked, media, monkeypatch):
+    monkeypatch.chdir(media)
+    for name, evidence in (("clip.mp4", VideoSegment("clip.mp4")), ("picture.png", IMAGE)):
+        expected = asked.score(CLAIMS, evidence)
+        words = asked.score(CLAIMS, Passage(name))
+        for held in (name, Path(name), media / name, {"path": name}):
+            for v, as_file, as_words in zip(asked.score(CLAIMS, held), expected, words, strict=True):
+                assert v.margin == pytest.approx(as_file.margin, abs=1e-3)
+                assert abs(v.margin - as_words.margin) > 1e-2
+        predicted = asked.predict([(claim, name) for claim in CLAIMS])
+        assert predicted == pytest.approx([v.p_supported for v in expected], abs=1e-3)
+        assert asked.rank(CLAIMS[0], [name])[0].verdict.margin == pytest.approx(expected[0].margin, abs=1e-3)
+    for call in (asked.score, asked.rank):
+        with pytest.raises(ModelInputError, match=r"gone\.mp4.*Passage"):
+            call(CLAIMS[0], "gone.mp4")
+
+
+def test_one_sentence_a_table_and_pairs_without_ids_are_judged_alike(asked):
+    expected = asked.score(CLAIMS, VIDEO)
+    assert asked.score(CLAIMS[0], VIDEO)[0].margin == pytest.approx(expected[0].margin, abs=1e-3)
+    rows = [{"claim": claim, "video": "clip.mp4", "start_s": 0, "end_s": 2} for claim in CLAIMS]
+    for held in (
+        rows,
+        {name: [row[name] for row in rows] for name in rows[0]},
+        [Pair(claim=c, evidence=(VIDEO,)) for c in CLAIMS],
+    ):
+        assert [v.margin for v in asked.score_pairs(held)] == pytest.approx([v.margin for v in expected], abs=1e-3)
+    assert np.ndim(asked.predict(rows[0])) == 0
+    failed = asked.score_pairs([*rows[:1], {"claim": None, "video": "clip.mp4"}, {"claim": "No.", "video": None}])
+    assert [v.error is None for v in failed] == [True, False, False]
+
+
 # What a verdict says.
 
 
@@ -283,6 +318,14 @@ def test_ask_takes_texts_images_and_transcripts_and_says_what_is_out_of_the_ordi
     assert "positive rate of 0.2" in told.err
     assert main([*words, *evidence]) == 1  # trained on video only
     assert "untrained_evidence=True" in capsys.readouterr().out
+    words = ["ask", str(published), "Colour is red.", "--untrained-evidence", "--evidence"]
+    assert main([*words, str(media / "picture.png"), "--evidence", "Red."]) == 0
+    held = capsys.readouterr().out
+    assert main([*words[:-1], "--image", str(media / "picture.png"), "--text", "Red."]) == 0
+    assert capsys.readouterr().out == held
+    assert main([*words, str(media / "gone.png")]) == 1
+    assert "gone.png" in capsys.readouterr().err
+    words = ["ask", str(published), "Colour is red.", "Colour is blue."]
     for wrong, message in (([], "none is given"), ([*evidence, "--prior", "2"], "prior"), (["--text", " "], "empty")):
         assert main([*words, *wrong, "--untrained-evidence"]) == 1
         told = capsys.readouterr()

@@ -315,6 +315,13 @@ def test_score_asks_as_score_pairs_does(verifier):
     assert cascade.score([], SAID) == []
     with pytest.raises(CalibrationError, match="operating point"):
         cascade.score(claims, SAID, operating_point="none")
+    rows = [{"claim": claim, "video": "clip.mp4", "end_s": 3, "transcript": SAID.text} for claim in claims]
+    assert [v.stage for v in cascade.score_pairs(rows)] == [v.stage for v in other]
+    p = cascade.predict([(claim, [("clip.mp4", 0, 3), SAID]) for claim in claims])
+    assert p == pytest.approx([v.p_supported for v in other], abs=2e-3)
+    best = cascade.rank(claims[0], ["The ball is red.", (VIDEO, SAID), VideoSegment("gone.mp4")], top_k=3)
+    assert best[0].verdict.p_supported >= best[1].verdict.p_supported
+    assert best[2].index == 2
     shifted = cascade.with_prior(0.1)
     assert [v.stage for v in shifted.score_pairs(PAIRS[:6])] == [v.stage for v in other]
     assert all(a.p_supported < b.p_supported for a, b in zip(shifted.score_pairs(PAIRS[:6]), other, strict=True))
