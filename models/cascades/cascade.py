@@ -261,7 +261,8 @@ class Cascade:
 
     def predict(self, pairs: Any, **options: Any) -> Any:
         """P(supported) of each pair as one array, NaN for failures; see `CrossEncoding.predict`."""
-        return CrossEncoding(self).predict(pairs, **options)
+        scorer: Any = self  # it has what is asked of a scorer here, but no windows of its own
+        return CrossEncoding(scorer).predict(pairs, **options)
 
     def supports(self, evidence: Any) -> bool:
         """Whether the last stage, which must answer what the others leave, may be asked about such evidence."""

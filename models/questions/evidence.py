@@ -282,7 +282,7 @@ def _of_mapping(row: Mapping[str, Any], media_root: Root, where: str) -> tuple[E
             return as_evidence(evidence_from_dict({k: plain(v) for k, v in known.items()}, where), media_root, where)
         if set(row) <= {"bytes", "path"} and known:  # how `datasets` stores pictures and videos
             data, path = known.get("bytes"), known.get("path")
-            return (bytes_evidence(data, path, where),) if data else as_evidence(Path(path), media_root, where)
+            return (bytes_evidence(data, path, where),) if data else as_evidence(Path(str(path)), media_root, where)
         if "path" in known:
             known = {("video" if key == "path" else key): value for key, value in known.items()}
         if set(known) <= {*_EVIDENCE_COLUMNS, *_TIME_COLUMNS} and (pieces := evidence_of_row(known, media_root, where)):

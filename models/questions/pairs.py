@@ -82,11 +82,10 @@ def is_one_pair(held: Any) -> bool:
 
 def as_evidences(held: Any, media_root: Root = None) -> list[tuple[Evidence, ...]]:
     """Several evidences, each judged by itself: a list, or a table with a row for each."""
-    rows = rows_of(held)
+    rows: Iterable[Any] | None = rows_of(held)
     if rows is None:
-        single = isinstance(held, (str, Path)) or row_of(held) is not None or is_span(held)
-        single = single or not isinstance(held, Iterable)
-        rows = [held] if single else list(held)
+        single = isinstance(held, str) or row_of(held) is not None or is_span(held) or not hasattr(held, "__iter__")
+        rows = [held] if single else held
     return [_evidence_of(row, media_root, f"evidence {i}") for i, row in enumerate(rows)]
 
 

@@ -179,7 +179,7 @@ def test_the_context_of_a_claim_is_shown_only_to_a_verifier_that_wants_it(verifi
     asked: list[Any] = []
 
     class Listening:
-        decision = verifier.decision
+        decision, media_root = verifier.decision, verifier.media_root
 
         def score(self, claims: Any, evidence: Any, contexts: Any) -> Any:
             asked.append(contexts)
