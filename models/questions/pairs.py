@@ -82,7 +82,7 @@ def is_one_pair(held: Any) -> bool:
 
 def as_evidences(held: Any, media_root: Root = None) -> list[tuple[Evidence, ...]]:
     """Several evidences, each judged by itself: a list, or a table with a row for each."""
-    rows: Iterable[Any] | None = rows_of(held)
+    rows: Any = rows_of(held)
     if rows is None:
         single = isinstance(held, str) or row_of(held) is not None or is_span(held) or not hasattr(held, "__iter__")
         rows = [held] if single else held
