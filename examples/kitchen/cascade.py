@@ -73,6 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     numbers: dict[str, Any] = measure(fitted.plan, scored, costs, names, seconds)
     write_cascade_report(report, numbers, "A cascade on the kitchen")
     print(markdown(numbers, "A cascade on the kitchen"))
+    unfitted = Cascade([verifier, verifier], bands=[(0.1, 0.9)], views=views)
+    for name, answers in (
+        ("all frames", verifier.score_pairs(test)),
+        ("the cascade", verdicts),
+        ("the cascade without a fit, band 0.1 to 0.9", unfitted.score_pairs(test)),
+    ):
+        right = sum((v.label == "supported") == (p.label == "supported") for v, p in zip(answers, test, strict=True))
+        print(f"accuracy of {name}: {right / len(test):.3f}")
     print(f"directory {directory}; asked again through it: {shares(verdicts, 2)}")
     return 0
 

@@ -374,7 +374,7 @@ def test_a_cascade_that_does_not_fit_together_is_refused(verifier, arguments, er
         Cascade([verifier, verifier], **arguments)
 
 
-def test_drafts_and_verifiers_without_a_band_need_a_plan_or_bands(verifier, make):
+def test_drafts_and_verifiers_without_a_band_need_a_plan_or_bands(verifier, make, caplog):
     assert Cascade([verifier, verifier]).plan.bands == (Band(0.3, 0.7),)  # its own abstain band
     with pytest.raises(CalibrationError, match="uncalibrated"):
         Cascade([make(), verifier], [(0.1, 0.9)])
@@ -382,6 +382,7 @@ def test_drafts_and_verifiers_without_a_band_need_a_plan_or_bands(verifier, make
     with pytest.raises(CalibrationError, match="abstain band"):
         Cascade([without, verifier])
     assert "not calibrated as a whole" in Cascade([verifier, verifier]).notes[0]
+    assert "accuracy fell from 0.957 to 0.801" in caplog.text
 
 
 @pytest.mark.parametrize("bad", [{"kinds": ()}, {"kinds": ("sound",)}, {"max_frames": 3}, {"max_frames": 0}])
