@@ -27,7 +27,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_intermixed_args(argv)
 
     from proofreel.train.rounds_config import RoundsConfig
-    from proofreel.train.rounds_loop import StageError, rounds_summary, run_rounds
+    from proofreel.train.rounds_loop import rounds_summary, run_rounds
+    from proofreel.train.stages import StageError
 
     try:
         record = run_rounds(load_config(RoundsConfig, arguments.config, arguments.overrides))

@@ -15,38 +15,22 @@ Apart from train/rounds.py because an entry script defines no class.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
-import shlex
 import shutil
-import signal
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ..core import ConfigError, ProofreelError, RowError, expanded, read_yaml, sha256_of
+from ..core import ConfigError, RowError, expanded, read_yaml, sha256_of
 from ..data_prep.dataset import MANIFEST, read_manifest
 from ..eval.metrics import roc_auc
 from ..eval.scoring import labels_of, margins_of, read_predictions
 from .rounds_config import FREE, MADE_WITH, OVERRIDDEN, RoundsConfig, as_options, as_words, flat
-
-SCRIPTS = Path(__file__).resolve().parent.parent
-
-
-@dataclasses.dataclass(frozen=True)
-class Stage:
-    """One command of a round, and what is there once it has succeeded."""
-
-    name: str
-    command: tuple[str, ...]
-    makes: Path
+from .stages import Stage, locked, run_stage, script
 
 
 def stages_of(config: RoundsConfig, number: int) -> list[Stage]:
@@ -54,9 +38,9 @@ def stages_of(config: RoundsConfig, number: int) -> list[Stage]:
     folder, python = round_folder(config, number), sys.executable
     data, run, calibrated = folder / "data", folder / "run", folder / "calibrated"
     train = config.train
-    entry = _script(f"train/{train.script}.py")
+    entry = script(f"train/{train.script}.py")
     trained = ("--config", train.config, *as_options(train.options), "--seed", config.seed, "--dataset_dir", data)
-    mined = _script("data_prep/mine.py"), "--config", write_mine_config(config, number)
+    mined = script("data_prep/mine.py"), "--config", write_mine_config(config, number)
     stages = [
         Stage("data", _words(python, *mined), data / MANIFEST),
         Stage("train", _words(*(train.launch or [python]), entry, *trained, "--output_dir", run), run / "draft"),
@@ -64,7 +48,7 @@ def stages_of(config: RoundsConfig, number: int) -> list[Stage]:
         Stage(
             "calibrate",
             _words(
-                *(python, _script("eval/calibrate.py"), "--predictions", folder / "calibration.parquet"),
+                *(python, script("eval/calibrate.py"), "--predictions", folder / "calibration.parquet"),
                 *("--out", calibrated, *as_words(config.calibrate)),
             ),
             calibrated / "fitted_rows.json",
@@ -74,7 +58,7 @@ def stages_of(config: RoundsConfig, number: int) -> list[Stage]:
         teacher = folder / "teacher.parquet"
         options = ("--predictions", folder / "train.parquet", "--calibration", calibrated, "--out", teacher)
         stages.append(_prediction(config, number, "train"))
-        stages.append(Stage("teach", _words(python, _script("eval/teach.py"), *options), teacher))
+        stages.append(Stage("teach", _words(python, script("eval/teach.py"), *options), teacher))
     return stages
 
 
@@ -107,7 +91,7 @@ def _prediction(config: RoundsConfig, number: int, split: str) -> Stage:
     folder, out = round_folder(config, number), round_folder(config, number) / f"{split}.parquet"
     inputs = ("--verifier", folder / "run" / "draft", "--data", config.data, "--split", split, "--out", out)
     launch = config.predict.launch or [sys.executable]
-    words = _words(*launch, _script("eval/predict.py"), *inputs, *as_words(config.predict.options))
+    words = _words(*launch, script("eval/predict.py"), *inputs, *as_words(config.predict.options))
     return Stage(f"predict {split}", words, out)
 
 
@@ -115,24 +99,9 @@ def _words(*words: object) -> tuple[str, ...]:
     return tuple(str(word) for word in words)
 
 
-def _script(name: str) -> str:
-    """An entry script, by the path a user in this folder would type."""
-    path = SCRIPTS / name
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-RECORD, LOCK = "rounds.json", ".lock"
+RECORD = "rounds.json"
 FINGERPRINTED = "MANIFEST.sha256"  # of a verifier; models/directory/format.py, which names it, imports torch
 SCHEMA_VERSION = 1
-PASSED_ON = (signal.SIGTERM, signal.SIGUSR1)  # which train/preemption.py, which imports torch, answers by a checkpoint
-
-
-class StageError(ProofreelError, RuntimeError):
-    """A command of a round failed or was stopped; `status` is what it exited with, 128 and a signal's number."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 def run_rounds(config: RoundsConfig) -> dict[str, Any]:
@@ -145,7 +114,7 @@ def run_rounds(config: RoundsConfig) -> dict[str, Any]:
     """
     config = dataclasses.replace(config, **{key: expanded(getattr(config, key), key) for key in ("data", "output")})
     output = Path(config.output)
-    with _locked(output) as lock:
+    with locked(output, "other rounds are") as lock:
         record = _taken_up(output, config)
         for number in range(config.rounds + 1):
             for stage in stages_of(config, number):
@@ -173,71 +142,14 @@ def rounds_summary(record: Mapping[str, Any]) -> str:
 
 def _do(stage: Stage, number: int, lock: int) -> None:
     """Run a stage that is not done yet."""
-    if stage.makes.exists():
+    if stage.is_done:
         print(f"round {number}  {stage.name}: done before", flush=True)
         return
-    command = [*stage.command]
-    if stage.name == "data":
+    if stage.name == "data" and stage.makes is not None:
         for left in stage.makes.parent.parent.glob("data.tmp-*"):
             shutil.rmtree(left)
-    if stage.name == "train" and stage.makes.parent.exists():
-        command += ["--resume_from_checkpoint", "true"]
-    command_line = shlex.join(["python" if word == sys.executable else word for word in command])
-    print(f"round {number}  {stage.name}\n$ {command_line}", flush=True)
-    try:
-        status, received = _status_of(command, lock)
-    except OSError as error:
-        raise ConfigError(
-            f"launch: cannot be run, got {command[0]!r} ({error}); install it or mend its name"
-        ) from error
-    if received:
-        raise StageError(
-            f"round {number}, {stage.name}: the rounds were stopped, got {signal.Signals(received).name}; start "
-            "the same command again to go on: what is done is kept",
-            128 + received if status == 0 else status if status > 0 else 128 - status,
-        )
-    if status or not stage.makes.exists():
-        raise StageError(
-            f"round {number}, {stage.name}: the command failed, got status {status} from `{command_line}`; "
-            "mend what it says above and start the rounds again: what is done is kept",
-            1 if status == 0 else status if status > 0 else 128 - status,
-        )
-
-
-def _status_of(command: list[str], lock: int) -> tuple[int, int]:
-    """The exit status of a command, and the signal that was passed on to it while it ran (0: none)."""
-    received, process = 0, None
-
-    def pass_on(number: int, _: Any) -> None:
-        nonlocal received
-        received = number
-        if process is not None:
-            process.send_signal(number)
-
-    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # where accelerate is installed
-    here = threading.current_thread() is threading.main_thread()  # only there can signals be handled
-    before = {number: signal.signal(number, pass_on) for number in PASSED_ON} if here else {}
-    try:
-        # A command that outlives us keeps the lock: no other process can begin the same stage beside it.
-        process = subprocess.Popen(command, env={**os.environ, "PATH": beside}, pass_fds=(lock,))
-        if received:  # it came before there was anybody to pass it on to
-            process.send_signal(received)
-        return process.wait(), received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _locked(output: Path) -> Iterator[int]:
-    """The folder, ours alone while we or a command of ours hold its lock."""
-    output.mkdir(parents=True, exist_ok=True)
-    with (output / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"output: other rounds are at work there, got {output}; wait for them to end") from None
-        yield lock.fileno()
+    print(f"round {number}  {stage.name}", flush=True)
+    run_stage(stage, f"round {number}, {stage.name}", "the rounds were", lock)
 
 
 def _taken_up(output: Path, config: RoundsConfig) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from .citations import (
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
 from .lazy import on_first_use
+from .next_command import RUNS_COMMANDS, say_next
 from .pairs import (
     EVIDENCE_KINDS,
     LABELS,
@@ -46,6 +47,7 @@ __all__ = [
     "LABELS",
     "MODALITIES",
     "POINT_S",
+    "RUNS_COMMANDS",
     "SPLITS",
     "CalibrationError",
     "Citation",
@@ -92,6 +94,7 @@ __all__ = [
     "read_yaml",
     "render_citations",
     "schema_problem",
+    "say_next",
     "seal",
     "sha256_of",
     "sharded",

@@ -24,10 +24,11 @@ from proofreel.data_prep.dataset.shards import MANIFEST, read_manifest, read_spl
 from proofreel.data_prep.negatives.hard_mining import MiningConfig
 from proofreel.data_prep.negatives.swapped import swapped_negatives
 from proofreel.eval.scoring.predictions import read_predictions
-from proofreel.train import rounds_loop
+from proofreel.train import stages
 from proofreel.train.rounds import main
 from proofreel.train.rounds_config import RoundsConfig, as_options, as_words, flat
-from proofreel.train.rounds_loop import StageError, round_folder, run_rounds, stages_of, write_mine_config
+from proofreel.train.rounds_loop import round_folder, run_rounds, stages_of, write_mine_config
+from proofreel.train.stages import StageError
 
 SCRIPTS = ("data_prep", "train", "eval")
 TRUSTED = ["annotated", "swapped_evidence"]
@@ -48,7 +49,7 @@ def pool(colour_dataset, tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def stages_run_here():
     """What is written in Python runs in this process, which has imported it; launchers and shells stay processes."""
-    start = rounds_loop._status_of
+    start = stages.status_of
 
     def run_here(command, lock):
         parts = Path(command[1]).with_suffix("").parts[-2:] if len(command) > 1 else ()
@@ -57,7 +58,7 @@ def stages_run_here():
         return importlib.import_module(".".join(("proofreel", *parts))).main(list(command[2:])), 0
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rounds_loop, "_status_of", run_here)
+        patch.setattr(stages, "status_of", run_here)
         yield
 
 

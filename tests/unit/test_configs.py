@@ -16,6 +16,7 @@ from proofreel.models.inputs.mrope import POSITION_RULES
 from proofreel.models.zero_shot.config import ZeroShotConfig
 from proofreel.train.arguments import parse, parse_distill
 from proofreel.train.rounds_config import RoundsConfig
+from proofreel.train.run_config import RunConfig
 from proofreel.train.teacher import distillation_of
 
 CONFIGS = sorted((Path(__file__).resolve().parents[2] / "configs").rglob("*.yaml"))
@@ -26,7 +27,7 @@ def kind(path):
         return "launch"
     if path.name.startswith("teacher_"):
         return "teacher"
-    if (last := path.stem.split("_")[-1]) == "rounds":
+    if (last := path.stem.split("_")[-1]) in ("rounds", "run"):
         return last
     if "distill" in path.stem.split("_"):
         return "distill"
@@ -38,7 +39,7 @@ def named(wanted):
 
 
 def test_there_are_configs_of_every_kind():
-    assert {kind(p) for p in CONFIGS} == {"launch", "build", "mine", "rounds", "sft", "distill", "teacher"}
+    assert {kind(p) for p in CONFIGS} == {"launch", "build", "mine", "rounds", "run", "sft", "distill", "teacher"}
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.name)
@@ -71,6 +72,15 @@ def test_build_configs_load(path):
 @named("mine")
 def test_mining_configs_load(path):
     assert load_config(MineConfig, path).mining.hard_share == 0.75
+
+
+@named("run")
+def test_configs_of_whole_runs_load_and_name_configs_that_load(path, monkeypatch):
+    monkeypatch.chdir(path.parent.parent)
+    config = load_config(RunConfig, path)
+    assert config.build
+    assert kind(Path(str(config.build.config))) == "build"
+    assert kind(Path(str(config.train.config))) in ("sft", "distill")
 
 
 @named("rounds")
