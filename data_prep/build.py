@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core import ProofreelError, load_config
-from proofreel.data_prep.pipeline import BuildConfig, build, summary
+from proofreel.core import ProofreelError, load_config, say_next
+from proofreel.data_prep.pipeline import BuildConfig, build, summary, training_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, sqlite3.OperationalError) as error:  # a full disk above all
         print(f"error: the build stopped, got {error}; free the disk and start it again: it goes on", file=sys.stderr)
         return 1
-    print(summary(manifest, Path(manifest["config"]["output"])))
+    output = Path(manifest["config"]["output"])
+    print(summary(manifest, output))
+    say_next(*training_command(manifest, output))
     return 0
 
 

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core import ProofreelError, load_config
-from proofreel.data_prep.pipeline import MineConfig, mine_data_set, mining_summary
+from proofreel.core import ProofreelError, expanded, load_config, say_next
+from proofreel.data_prep.pipeline import MineConfig, mine_data_set, mining_summary, training_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,11 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that win over the file")
     arguments = parser.parse_intermixed_args(argv)
     try:
-        manifest = mine_data_set(load_config(MineConfig, arguments.config, arguments.overrides))
+        config = load_config(MineConfig, arguments.config, arguments.overrides)
+        manifest = mine_data_set(config)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(mining_summary(manifest))
+    say_next(*training_command(manifest, Path(expanded(config.output, "output"))))
     return 0
 
 

@@ -53,7 +53,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     _say(decision, len(predictions))
     for path in paths:
         print(f"wrote        {path}")
+    _say_next(args, source)
     return 0
+
+
+def _say_next(args: argparse.Namespace, source: dict[str, Any]) -> None:
+    """Report on the test split, which is to be scored first."""
+    from proofreel.core import folder_beside, say_next
+
+    test = args.predictions.with_name("test.parquet")
+    if test.is_file():
+        say_next("report", "--predictions", test, "--calibration", args.out, "--out", test.with_name("report"))
+        return
+    verifier = folder_beside(test, "MANIFEST.sha256", source.get("verifier_fingerprint"), "VERIFIER")
+    data = folder_beside(test, "manifest.json", source.get("manifest_sha256"), "DATA")
+    say_next("predict", "--verifier", verifier, "--data", data, "--split", "test", "--out", test)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -94,7 +94,7 @@ def _add_rows(parser: argparse.ArgumentParser, split: str) -> None:
 
 
 def _fit(args: argparse.Namespace) -> None:
-    from proofreel.core import ConfigError
+    from proofreel.core import ConfigError, say_next
     from proofreel.eval.cascades import fit_cascade
     from proofreel.eval.decisions import parse_band
     from proofreel.models.cascades import Cascade, CascadeStage, View
@@ -128,6 +128,7 @@ def _fit(args: argparse.Namespace) -> None:
     path = cascade.save_pretrained(args.out, args.verifiers, inside=not args.refer)
     _say(fitted, args.unit)
     print(f"wrote        {path}")
+    say_next("score", path, "--claims", "CLAIMS.csv", "--media", "VIDEOS", "--out", "scored.csv")
 
 
 def _report(args: argparse.Namespace) -> None:

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if (args.recalibrate and not changes) or (args.merge_dtype and not args.merge):
         parser.error("--recalibrate needs --merge or --time-rule, and --merge-dtype needs --merge")
 
-    from proofreel.core import ProofreelError
+    from proofreel.core import ProofreelError, say_next
     from proofreel.eval.publishing import Change, Evaluation, export, push_to_hub, shortcomings
 
     try:
@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    say_next("selftest", args.out)
     return 0
 
 

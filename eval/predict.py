@@ -36,7 +36,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    _say_next(args)
     return 0
+
+
+def _say_next(args: argparse.Namespace) -> None:
+    """Calibrate on the calibration split, report on the test split, learn from a teacher on the train split."""
+    from proofreel.core import say_next
+
+    beside = args.out.parent / "calibrated"
+    calibration = ("--calibration", beside if beside.is_dir() else "CALIBRATED")
+    given = ("--predictions", args.out)
+    if args.split == "train":
+        say_next("teach", *given, *calibration, "--out", args.out.with_name("teacher.parquet"))
+    elif args.split == "calibration":
+        say_next("calibrate", *given, "--out", beside)
+    else:
+        say_next("report", *given, *calibration, "--out", args.out.parent / "report")
 
 
 def _parser() -> argparse.ArgumentParser:

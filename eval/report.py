@@ -41,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--clips", type=int, default=4, help="clips shown of each kind (default 4; 0: none)")
     args = parser.parse_args(argv)
 
-    from proofreel.core import ProofreelError
+    from proofreel.core import ProofreelError, folder_beside, say_next
     from proofreel.eval.reports import console, make_report, parse_control, read_contender, write_report
+    from proofreel.eval.scoring import read_predictions
 
     try:
         controls = [parse_control(text) for text in args.control]
@@ -57,6 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(console(report))
     for path in paths:
         print(f"wrote {path}")
+    source = read_predictions(args.predictions)[1]
+    verifier = folder_beside(args.predictions, "MANIFEST.sha256", source.get("verifier_fingerprint"), "VERIFIER")
+    data = folder_beside(args.predictions, "manifest.json", source.get("manifest_sha256"), "DATA")
+    measured = ("--report", args.out, "--predictions", args.predictions)
+    out = args.predictions.with_name("verifier")
+    say_next(
+        "export", "--verifier", verifier, "--calibration", args.calibration, "--data", data, *measured, "--out", out
+    )
     return 0
 
 

@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Parse, calibrate, join, write, and say how teachers and labels agree."""
     args = _parser().parse_args(argv)
 
-    from proofreel.core import ProofreelError
+    from proofreel.core import ProofreelError, folder_beside, say_next
     from proofreel.eval.teachers import agreements, check_output, contradicted, join, read_teachers, write_teacher_file
 
     try:
@@ -36,6 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _say_rows(joined.predictions)
     _say_agreement(agreements(teachers, joined), contradicted(joined.predictions))
     print(f"wrote        {args.out}")
+    data = folder_beside(args.out, "manifest.json", joined.source.get("manifest_sha256"), "DATA")
+    mined = "DATA-mined" if data == "DATA" else f"{data}-mined"
+    say_next("mine", "--config", "configs/mine.yaml", f"data={data}", f"predictions={args.out}", f"output={mined}")
     return 0
 
 

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="default: as recorded")
     args = parser.parse_args(argv)
 
-    from proofreel.core import ProofreelError
+    from proofreel.core import ProofreelError, say_next
     from proofreel.models.directory import find_verifier, read_directory
     from proofreel.models.verifier import Verifier, selftest
 
@@ -44,4 +44,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("\n".join(f"note        {text}" for text in verifier.notes), end="\n" if verifier.notes else "")
     for name, needed in config.requirements.items():
         print(f"requires    {name} {needed.versions} ({needed.reason})")
+    if result.passed:
+        say_next("score", args.directory, "--claims", "CLAIMS.csv", "--media", "VIDEOS", "--out", "scored.csv")
     return 0 if result.passed else 1

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from transformers import EarlyStoppingCallback, TrainingArguments, set_seed
 from trl import ModelConfig, get_peft_config, get_quantization_config
 
-from ..core import ConfigError, Label, MediaError, Pair, ProofreelError, RowError, evidence_kinds
+from ..core import ConfigError, Label, MediaError, Pair, ProofreelError, RowError, evidence_kinds, say_next
 from ..data_prep.dataset import read_split, train_shards
 from ..data_prep.media import FrameCache
 from ..data_prep.pipeline import git_revision
@@ -154,6 +154,8 @@ def run(
     )
     draft = save_draft(trainer, encoder, verifier)
     _main_print(training, f"uncalibrated verifier: {draft}{cast_line(draft)}")
+    split = ("--data", arguments.dataset_dir, "--split", "calibration", *(["--claim-only"] * arguments.claim_only))
+    say_next("predict", "--verifier", draft, *split, "--out", draft.parent / "calibration.parquet")
     return draft
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core import ProofreelError, load_config
+from proofreel.core import ProofreelError, load_config, say_next
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,6 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(rounds_summary(record))
+    last = Path(record["config"]["output"]) / f"round-{record['config']['rounds']}"
+    given = ("--verifier", last / "run" / "draft", "--data", record["config"]["data"], "--split", "test")
+    say_next("predict", *given, "--out", last / "test.parquet")
     return 0
 
 

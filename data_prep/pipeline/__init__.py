@@ -8,7 +8,7 @@ mined data set of a finished one.
 from .config import BuildConfig
 from .mine import MineConfig, mine_data_set, mining_summary
 from .pipeline import build
-from .write import git_revision, summary, versions
+from .write import git_revision, summary, training_command, versions
 
 __all__ = [
     "BuildConfig",
@@ -18,5 +18,6 @@ __all__ = [
     "mine_data_set",
     "mining_summary",
     "summary",
+    "training_command",
     "versions",
 ]

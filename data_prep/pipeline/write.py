@@ -202,6 +202,13 @@ def summary(manifest: dict[str, Any], output: Path) -> str:
     return "\n".join([*lines, f"wrote {output}"])
 
 
+def training_command(manifest: dict[str, Any], output: Path) -> tuple[str, ...]:
+    """What trains on a data set, by the preset for what it shows."""
+    preset = "qwen25vl_7b_lora" if manifest["media_files"] else "qwen25_7b_text_lora"
+    run = output.with_name(f"{output.name}-run")
+    return ("sft", "--config", f"configs/{preset}.yaml", "--dataset_dir", str(output), "--output_dir", str(run))
+
+
 _KEPT = "FROM rows r JOIN groups g ON g.name = r.grp JOIN evidence v ON v.e = r.e WHERE r.out = 0"
 
 

@@ -58,40 +58,15 @@ def main() -> int:
 
 
 def make_verifier(out: Path, base: Path, clips: list[int], epochs: float | None) -> Path:
-    """Render, build, train, calibrate, report and export; returns the verifier directory."""
-    data, run = out / "data", out / "run"
+    """Render, then what `proofreel run` does of any annotations; returns the verifier directory."""
     step("Render clips whose true facts are known")
     python("-m", "examples.kitchen.make", "--out", out / "kitchen", "--clips", *clips, "--long", 0, 0, 0, 0)
-    step("Build a data set: validate every row, split by group")
-    source = f"sources=[{{format: facts, path: {out / 'kitchen' / 'annotations.json'}}}]"
-    python("data_prep/build.py", "--config", "configs/kitchen_build.yaml", f"output={data}", source)
-    step("LoRA-fine-tune a verifier, and as a control one that never gets to see")
-    more = [] if epochs is None else ["--num_train_epochs", epochs]
-    launch = ["-m", "accelerate.commands.launch", "--config_file", "configs/accelerate_cpu.yaml", "train/sft.py"]
-    settings = ["--config", "configs/kitchen_sft.yaml", "--dataset_dir", data, "--model_name_or_path", base, *more]
-    python(*launch, *settings, "--output_dir", run)
-    blind = ["--output_dir", out / "claim-only-run", "--claim_only", "true"]  # the same budget
-    python("train/sft.py", *settings, *blind)
-    step("Calibrate it on a split of its own")
-    predict(run / "draft", data, "calibration", out / "calibration.parquet")
-    python("eval/calibrate.py", "--predictions", out / "calibration.parquet", "--out", out / "calibrated")
-    step("Evaluate on another split, with three controls beside it")
-    predict(run / "draft", data, "test", out / "test.parquet", "--controls", "zero-shot", "mismatched-evidence")
-    predict(out / "claim-only-run" / "draft", data, "test", out / "claim-only.parquet", "--claim-only")
-    files = {
-        "before fine-tuning": "test-zero-shot",
-        "claim alone": "claim-only",
-        "another clip's frames": "test-mismatched-evidence",
-    }
-    controls = [word for name, file in files.items() for word in ("--control", f"{name}={out / file}.parquet")]
-    inputs = ["--predictions", out / "test.parquet", "--calibration", out / "calibrated", *controls]
-    python("eval/report.py", *inputs, "--out", out / "report", "--title", "The kitchen verifier")
-    step("Export: one directory that loads in one line")
-    verifier = out / "verifier"
-    common = ["--verifier", run / "draft", "--calibration", out / "calibrated", "--data", data]
-    published = ["--report", out / "report", "--predictions", out / "test.parquet", "--license", "apache-2.0"]
-    python("eval/export.py", *common, *published, "--out", verifier)
-    return verifier
+    step("From annotations to a published verifier, with three controls")
+    source = f"build.options.sources=[{{format: facts, path: {out / 'kitchen' / 'annotations.json'}}}]"
+    more = [] if epochs is None else [f"train.options.num_train_epochs={epochs}"]
+    given = [f"output={out}", source, f"train.options.model_name_or_path={base}", *more]
+    python("-m", "proofreel.cli", "run", "configs/kitchen_run.yaml", *given)
+    return out / "verifier"
 
 
 def by_kind(predictions: Path) -> str:
@@ -118,12 +93,6 @@ def ask(out: Path, verifier: Path) -> None:
     print(f"what the clip shows: {clip['caption']}")
     span = ["--video", out / "kitchen" / clip["video"], "--start", clip["start_s"], "--end", clip["end_s"]]
     python("-m", "proofreel.cli", "ask", verifier, *span, *claims)
-
-
-def predict(verifier: Path, data: Path, split: str, out: Path, *more: str) -> None:
-    """Score one split."""
-    inputs = ["--verifier", verifier, "--data", data, "--split", split]
-    python("eval/predict.py", *inputs, "--out", out, "--device", "cpu", *more)
 
 
 def step(title: str) -> None:

@@ -14,7 +14,7 @@ from .citations import (
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
 from .lazy import on_first_use
-from .next_command import RUNS_COMMANDS, say_next
+from .next_command import RUNS_COMMANDS, folder_beside, say_next
 from .pairs import (
     EVIDENCE_KINDS,
     LABELS,
@@ -81,6 +81,7 @@ __all__ = [
     "evidence_kinds",
     "evidence_to_dict",
     "expanded",
+    "folder_beside",
     "from_mapping",
     "is_seconds",
     "load_config",
