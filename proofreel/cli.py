@@ -11,6 +11,7 @@ import proofreel
 COMMANDS = {
     "build": ("proofreel.data_prep.build", "annotations -> data set of (claim, evidence, label)"),
     "mine": ("proofreel.data_prep.mine", "draw hard negatives by a verifier's predictions"),
+    "init": ("proofreel.init", "look at annotations and write a commented config for `proofreel run`"),
     "run": ("proofreel.run", "annotations -> published verifier: every step, resumed where it was stopped"),
     "rounds": ("proofreel.train.rounds", "train, predict, mine what fooled the verifier, train again"),
     "convert": ("proofreel.data_prep.convert", "data set -> chat or NLI rows for other trainers"),

@@ -204,7 +204,8 @@ def summary(manifest: dict[str, Any], output: Path) -> str:
 
 def training_command(manifest: dict[str, Any], output: Path) -> tuple[str, ...]:
     """What trains on a data set, by the preset for what it shows."""
-    preset = "qwen25vl_7b_lora" if manifest["media_files"] else "qwen25_7b_text_lora"
+    files = (manifest.get("media_files") or {}).get("files", {"videos": 1, "images": 0})
+    preset = "qwen25vl_7b_lora" if files["videos"] + files["images"] else "qwen25_7b_text_lora"
     run = output.with_name(f"{output.name}-run")
     return ("sft", "--config", f"configs/{preset}.yaml", "--dataset_dir", str(output), "--output_dir", str(run))
 
