@@ -15,6 +15,7 @@ from ..data_prep.media import FrameSampling
 from ..models.backbones import lora_parts
 from ..models.engine import HEADS
 from ..models.inputs import POSITION_RULES
+from .cost import PEAK_TFLOPS
 from .distillation_loss import Distillation
 
 _PROMPT, _SAMPLING, _DISTILLATION = Prompt(), FrameSampling(), Distillation()
@@ -67,6 +68,10 @@ class VerdictArguments:
     validate_only: bool = field(
         default=False, metadata={"help": "Check every row, print the arithmetic of the run, and stop before training."}
     )
+    card: str = field(
+        default="h100", metadata={"help": f"Whose hours the plan estimates: one of {', '.join(PEAK_TFLOPS)}."}
+    )
+    price: float | None = field(default=None, metadata={"help": "Money per hour of one card, for the plan's estimate."})
     claim_only: bool = field(
         default=False, metadata={"help": "Control: hide the evidence, to learn what the claims alone give away."}
     )
@@ -214,7 +219,12 @@ def _parse(words: Sequence[str] | None, *kinds: Any) -> Any:
     for name in ("claims_per_row", "tokens_per_row", "tokens_per_batch", "max_tokens"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise ConfigError(f"{name}: must be at least 1, got {value}; correct it or leave it out")
-    for name, known in (("head_init", HEAD_INITS), ("bad_rows", BAD_ROWS), ("labels", LABEL_COUNTS)):
+    for name, known in (
+        ("head_init", HEAD_INITS),
+        ("bad_rows", BAD_ROWS),
+        ("labels", LABEL_COUNTS),
+        ("card", tuple(PEAK_TFLOPS)),
+    ):
         if (value := getattr(arguments, name)) not in known:
             raise ConfigError(f"{name}: must be one of {known}, got {value!r}; pick one")
     # TrainingArguments keeps the word as a string, and the Trainer would look for a folder of that name.

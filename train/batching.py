@@ -14,7 +14,7 @@ from pathlib import Path
 
 from transformers import TrainingArguments
 
-from ..core import Evidence, Pair, evidence_key
+from ..core import Evidence, Image, Pair, VideoSegment, evidence_key
 from ..models.inputs import Encoder
 from .arguments import VerdictArguments
 
@@ -34,13 +34,23 @@ class TokenCounts:
         """`media_root` is the folder that relative paths in evidence start from."""
         self.encoder, self.media_root = encoder, media_root
         self._prefixes: dict[str, int] = {}
+        self._grids: dict[str, tuple[tuple[int, int, int], ...]] = {}
 
     def prefix(self, evidence: tuple[Evidence, ...]) -> int:
         """Tokens of a prefix; `ProofreelError` where it cannot be read."""
         key = evidence_key(evidence)
         if key not in self._prefixes:
-            self._prefixes[key] = self.encoder.count_prefix_tokens(evidence, self.media_root)
+            self.encoder.check_readable(evidence)
+            shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+            self._grids[key] = tuple(self.encoder.grid(e, self.media_root) for e in shown)
+            n_visual = sum(t * h * w // self.encoder.merge_side**2 for t, h, w in self._grids[key])
+            self._prefixes[key] = self.encoder.count_text_tokens(evidence) + n_visual
         return self._prefixes[key]
+
+    def grids(self, evidence: tuple[Evidence, ...]) -> tuple[tuple[int, int, int], ...]:
+        """Temporal, vertical and horizontal patches of every video and image, before merging."""
+        self.prefix(evidence)
+        return self._grids[evidence_key(evidence)]
 
     def claim(self, pair: Pair) -> int:
         """Tokens of a claim with its context; `ProofreelError` where it cannot be encoded."""

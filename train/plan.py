@@ -19,6 +19,7 @@ from ..models.directory import check_places
 from ..models.engine import Head, vision_tower
 from .arguments import VerdictArguments
 from .batching import TokenCounts, group_pairs, make_batches
+from .cost import Recipe, RowSize, cost_of, n_evaluations
 from .memory import estimate_run
 
 VISION_MARKS = 2  # tokens around the visual ones of a video or image
@@ -55,6 +56,7 @@ def plan_of(
             f"verdict       {_verdict(head, counts)}",
             trainable_line(trained),
             f"memory        about {memory}",
+            *_cost(pairs, groups, counts, arguments, training, model_config, config, trained),
         ]
     )
 
@@ -104,8 +106,7 @@ def _steps(
     rows, accumulated = training.per_device_train_batch_size, training.gradient_accumulation_steps
     n_batches = math.ceil(len(groups) / rows) if batches is None else len(batches)
     per_step = accumulated * training.world_size  # batches
-    steps_per_epoch = math.ceil(n_batches / per_step)
-    steps = training.max_steps if training.max_steps > 0 else steps_per_epoch * training.num_train_epochs
+    steps, steps_per_epoch = _n_steps(groups, counts, arguments, training)
     n_tokens = sum(r.prefix + r.claims for r in map(counts.row, groups))
     share = max(n_batches / per_step, 1)
     return [
@@ -116,6 +117,48 @@ def _steps(
         f"about {n_claims / share:.0f} claims and {n_tokens / share:,.0f} tokens",
         f"steps         {steps:.0f} ({steps / steps_per_epoch:.1f} epochs)",
     ]
+
+
+def _cost(
+    pairs: dict[str, list[Pair]],
+    groups: Sequence[Sequence[Pair]],
+    counts: TokenCounts,
+    arguments: VerdictArguments,
+    training: TrainingArguments,
+    model_config: ModelConfig,
+    config: Any,
+    trained: dict[str, int],
+) -> list[str]:
+    """Hours on the card named, and money."""
+    validation = group_pairs(pairs.get("validation", []), arguments.claims_per_row, arguments.tokens_per_row, counts)
+    steps, steps_per_epoch = _n_steps(groups, counts, arguments, training)
+    recipe = Recipe(
+        config,
+        adapters=trained.get("language_model", 0) if model_config.use_peft else None,
+        checkpointed=bool(training.activation_checkpointing),
+        trains_tower=bool(trained.get("visual", 0) or trained.get("merger", 0)),
+        vision_cache=bool(arguments.vision_cache),
+    )
+    epochs = steps / steps_per_epoch
+    evaluations = n_evaluations(str(training.eval_strategy), training.eval_steps, steps, epochs)
+    sizes = ([_size(group, counts) for group in rows] for rows in (groups, validation))
+    return cost_of(*sizes, epochs, evaluations, recipe).lines(arguments.card, arguments.price, training.world_size)
+
+
+def _size(group: Sequence[Pair], counts: TokenCounts) -> RowSize:
+    evidence = group[0].evidence
+    return RowSize(counts.grids(evidence), counts.prefix(evidence), tuple(counts.claim(pair) for pair in group))
+
+
+def _n_steps(
+    groups: Sequence[Sequence[Pair]], counts: TokenCounts, arguments: VerdictArguments, training: TrainingArguments
+) -> tuple[float, int]:
+    """Optimiser steps of the run, and of an epoch."""
+    batches = make_batches(groups, arguments, training, counts)
+    n_batches = math.ceil(len(groups) / training.per_device_train_batch_size) if batches is None else len(batches)
+    steps_per_epoch = math.ceil(n_batches / (training.gradient_accumulation_steps * training.world_size))
+    steps = training.max_steps if training.max_steps > 0 else steps_per_epoch * training.num_train_epochs
+    return steps, steps_per_epoch
 
 
 def _tokens(pairs: Sequence[Pair], groups: Sequence[Sequence[Pair]], counts: TokenCounts, longest: int) -> str:

@@ -33,7 +33,7 @@ RECORD, METRICS, BAD_ROWS = "run.json", "metrics.jsonl", "bad_rows.jsonl"
 FREE = {
     "arguments": {
         *("dataset_dir", "teacher", "adapter_from", "cache_gib", "frame_cache", "read_timeout_s", "bad_rows"),
-        "validate_only",
+        *("validate_only", "card", "price"),
     },
     "training": {
         *("resume_from_checkpoint", "output_dir", "logging_dir", "run_name", "report_to", "project", "disable_tqdm"),

@@ -2,14 +2,14 @@
 
 `pipeline.build` runs the steps in this order on the staging database (`staging`); `config` holds the keys. Each step is
 a module of its own although only `pipeline` imports it: it is read, tested and started again by itself. `mine` makes a
-mined data set of a finished one; `guess_source` and `guess_build` look at annotations for `proofreel init`.
+mined data set of a finished one; `source_guess` and `build_guess` look at annotations for `proofreel init`.
 """
 
+from .build_guess import MediaGuess, SplitsGuess, guess_media, guess_splits, guess_swapped
 from .config import BuildConfig
-from .guess_build import MediaGuess, SplitsGuess, guess_media, guess_splits, guess_swapped
-from .guess_source import SourceGuess, guess_source
 from .mine import MineConfig, mine_data_set, mining_summary
 from .pipeline import build
+from .source_guess import SourceGuess, guess_source
 from .write import git_revision, summary, training_command, versions
 
 __all__ = [

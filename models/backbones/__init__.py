@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from .lora import attach_lora, keep_float32_masters, part_of, trainable_summary
     from .safety import check_safetensors, check_settings, is_plain_name, read_json
     from .shapes import (
+        Operations,
         Parameters,
         forward_operations,
         language_linears,
         lora_parameters,
         meta_model,
         training_operations,
+        vision_operations_of,
     )
     from .tiny import save_tiny_model, save_tiny_text_model
 
 __all__ = [
     "BACKBONES",
     "Backbone",
+    "Operations",
     "Parameters",
     "TinySizes",
     "attach_lora",
@@ -60,6 +63,7 @@ __all__ = [
     "training_operations",
     "vision_config",
     "vision_layout",
+    "vision_operations_of",
     "weights_sha256",
 ]
 

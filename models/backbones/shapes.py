@@ -127,13 +127,11 @@ def forward_operations(config: Any, grids: Sequence[Sequence[int]], prefix: int,
         prefix: tokens of the evidence, visual ones included.
         claims: tokens of each claim.
     """
-    text = config.text_config
+    text = config.get_text_config()
     n_tokens, pairs = prefix + sum(claims), _causal(prefix) + sum(n * prefix + _causal(n) for n in claims)
     output = 2 * text.hidden_size * VERDICT_ROWS * len(claims)
     layers = Operations(2 * n_tokens * sum(i * o for i, o in language_linears(text)), 4 * text.hidden_size * pairs)
-    return (
-        _times(layers, text.num_hidden_layers) + Operations(output, 0) + vision_operations(config.vision_config, grids)
-    )
+    return _times(layers, text.num_hidden_layers) + Operations(output, 0) + vision_operations_of(config, grids)
 
 
 def training_operations(
@@ -152,6 +150,12 @@ def training_operations(
     adapters = 2 * n_tokens * lora_rank * sum(i + o for i, o in language_linears(text)) * text.num_hidden_layers
     linear = 3 * layers.linear + 4 * adapters + 2 * output
     return Operations(linear, 4 * layers.attention) + tower
+
+
+def vision_operations_of(config: Any, grids: Sequence[Sequence[int]]) -> Operations:
+    """The vision tower of a backbone's configuration; nothing of a text backbone."""
+    vision = backbone_for(config.model_type).vision_config(config)
+    return Operations(0, 0) if vision is None else vision_operations(vision, grids)
 
 
 def vision_operations(config: Any, grids: Sequence[Sequence[int]]) -> Operations:

@@ -245,24 +245,38 @@ class Encoder:
         """`len(evidence(...).ids_P)` without decoding the videos: only their headers are read."""
         self.check_readable(evidence)
         shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
-        n_text = len(self._ids(self.chat.prefix(evidence))) - len(shown)  # each has one placeholder in the text
-        return n_text + sum(self.count_visual_tokens(e, media_root) for e in shown)
+        return self.count_text_tokens(evidence) + sum(self.count_visual_tokens(e, media_root) for e in shown)
+
+    def count_text_tokens(self, evidence: tuple[Evidence, ...]) -> int:
+        """Tokens of a prefix that stand for no video or image."""
+        shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+        return len(self._ids(self.chat.prefix(evidence))) - len(shown)  # each has one placeholder in the text
 
     def count_visual_tokens(self, piece: VideoSegment | Image, media_root: str | Path | None = None) -> int:
         """Tokens of one video or image, from its header."""
+        n_patches, height, width = self.grid(piece, media_root)
+        return n_patches * height * width // self.merge_side**2
+
+    def grid(self, piece: VideoSegment | Image, media_root: str | Path | None = None) -> tuple[int, int, int]:
+        """Temporal, vertical and horizontal patches of one video or image before merging, from its header."""
         self.check_readable((piece,))
         if isinstance(piece, Image):
             height, width = image_size(piece.path, media_root)
-            return self._visual_tokens(1, height, width, piece.path)
+            return self._grid(1, height, width, piece.path)
         info = guarded(probe, piece.path, media_root, name=piece.path)
         end_s = info.duration_s if piece.end_s is None else piece.end_s
         n_frames = len(frame_times(piece.start_s, end_s, self.sampling))
-        return self._visual_tokens(n_frames, info.height, info.width, piece.path)
+        return self._grid(n_frames, info.height, info.width, piece.path)
 
-    def _visual_tokens(self, n_frames: int, height: int, width: int, where: str) -> int:
+    @property
+    def merge_side(self) -> int:
+        """Patches on each side of what becomes one visual token."""
+        return self.processor.video_processor.merge_size
+
+    def _grid(self, n_frames: int, height: int, width: int, where: str) -> tuple[int, int, int]:
         height, width = target_size(height, width, self.sampling, where)
         n_patches = math.ceil(n_frames / self.processor.video_processor.temporal_patch_size)
-        return n_patches * (height // SIDE_STEP) * (width // SIDE_STEP)
+        return n_patches, height // SIDE_STEP * self.merge_side, width // SIDE_STEP * self.merge_side
 
     def check_length(self, evidence: EncodedEvidence, claims: Sequence[torch.Tensor]) -> None:
         """`ModelInputError` if the prefix and any one claim together exceed `max_tokens`; nothing is ever cut."""

@@ -186,9 +186,13 @@ def test_the_run_is_recorded_and_leaves_no_pickle(train):
 
 
 def test_validate_only_names_rows_too_long_and_trains_nothing(tiny_base, colour_dataset, tmp_path, capsys):
-    words = sft_arguments(tiny_base, colour_dataset, tmp_path / "run", validate_only=True)
+    words = sft_arguments(tiny_base, colour_dataset, tmp_path / "run", validate_only=True, card="a100", price=2.5)
     assert main(words) == 0
-    assert "steps" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "steps" in said
+    assert "seconds on 1 a100, 0.00 at 2.5 per card and hour" in said
+    assert "estimate" in said
+    assert main([*words, "--card", "abacus"]) == 1
     assert main([*words, "--max_tokens", "50"]) == 1
     message = capsys.readouterr().err
     assert "rows cannot be trained on" in message

@@ -16,8 +16,8 @@ from proofreel.cli import COMMANDS
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import SPLITS, Pair, Passage
 from proofreel.data_prep.dataset.shards import read_manifest, read_split
-from proofreel.data_prep.pipeline.guess_build import guess_splits, guess_swapped
-from proofreel.data_prep.pipeline.guess_source import guess_source
+from proofreel.data_prep.pipeline.build_guess import guess_splits, guess_swapped
+from proofreel.data_prep.pipeline.source_guess import guess_source
 from proofreel.train import presets, stages
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "kitchen" / "sample.mp4"

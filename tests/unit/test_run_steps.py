@@ -13,7 +13,7 @@ from proofreel.core.config import from_mapping
 from proofreel.core.errors import ConfigError
 from proofreel.train import stages
 from proofreel.train.run_config import RunConfig
-from proofreel.train.run_steps import RECORD, plan_lines, run_steps, steps_of
+from proofreel.train.run_steps import RECORD, cost_command, plan_lines, run_steps, steps_of
 from proofreel.train.stages import StageError
 
 NAMES = ["build", "train", "predict calibration", "calibrate", "predict test", "report", "export", "selftest"]
@@ -200,10 +200,16 @@ def test_the_command_plans_without_running_and_ends_with_what_comes_next(values,
     assert not commands
     said = capsys.readouterr().out
     assert [line.split("] ")[1] for line in said.splitlines() if line.startswith("[")] == NAMES
+    assert "cost          not known before the data set is built" in said
+    assert cost_command(config_of(values), "a100", 2.0) is None
     assert yaml.safe_load((tmp_path / "out" / "build.yaml").read_text())["seed"] == 1
     assert run.main([str(tmp_path / "run.yaml"), "calibrate.method=auto"]) == 0
     said = capsys.readouterr().out
     assert said.splitlines()[-1].startswith(f"next         proofreel score {tmp_path / 'out' / 'verifier'} ")
+    words = cost_command(config_of(values), "a100", 2.0)
+    assert words
+    assert words[3:5] == ("sft", "--config")
+    assert words[6:] == ("--validate_only", "true", "--card", "a100", "--price", "2.0")
     record = json.loads((tmp_path / "out" / RECORD).read_text())
     assert record["steps"]["calibrate"]["command"].endswith("--method auto")
     assert run.main([str(tmp_path / "run.yaml")]) == 1

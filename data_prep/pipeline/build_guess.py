@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...core import SPLITS, Image, Pair, Split, VideoSegment
 from ..dataset import assign_splits
-from .guess_source import VIDEOS, SourceGuess, has_extension, with_extension
+from .source_guess import VIDEOS, SourceGuess, has_extension, with_extension
 
 LOOK = 1_000  # media files that are looked for
 SHARES: tuple[dict[Split, float], ...] = (
