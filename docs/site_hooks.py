@@ -46,16 +46,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """In the reference, the pages that docstrings name (`docs/data.md`) are links."""
-    if not page.file.src_uri.startswith("reference/"):
-        return html
+    """The pages that texts and docstrings name by their path (`docs/data.md`) are links."""
 
     def link(match: re.Match[str]) -> str:
-        return (
-            f'<a href="../{match[1]}.html">{match[0]}</a>' if files.get_file_from_path(f"{match[1]}.md") else match[0]
-        )
+        if match[1] is None and match[2] is None:
+            return match[0]
+        target = files.get_file_from_path(f"{match[1] or match[2]}.md")
+        return f'<a href="{target.url_relative_to(page.file)}">{match[0]}</a>' if target else match[0]
 
-    return re.sub(r"docs/([\w-]+)\.md", link, html)
+    return re.sub(r"<a\b.*?</a>|docs/([\w-]+)\.md|(benchmarks/results/\w+)\.md", link, html, flags=re.DOTALL)
 
 
 def commands() -> str:
