@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -387,15 +388,26 @@ def test_rounds_that_do_not_follow_from_each_other_are_refused(straight, tmp_pat
         run_rounds(config_of(found, output=str(other)))
 
 
+def run_in_a_session_of_its_own(values: dict) -> None:
+    os.setsid()
+    torch.set_num_threads(1)
+    run_rounds(config_of(values))
+
+
 def test_rounds_killed_in_training_and_between_stages_come_to_the_same_files(straight, values, tmp_path):
+    """Killed three times, in forks of this process, which has imported everything; the command itself ends them."""
     words = [sys.executable, str(ROOT / "train" / "rounds.py"), "--config", write(values, tmp_path)]
     here = tmp_path / "rounds"
-    for moment in (here / "round-0" / "run" / "run.json", here / "round-0" / "calibrated" / "fitted_rows.json"):
-        with subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True) as rounds:
-            wait_for(lambda moment=moment: moment.exists(), 300)
-            os.killpg(rounds.pid, signal.SIGKILL)
-    (here / "round-1").mkdir(exist_ok=True)
-    (here / "round-1" / "data.tmp-1").mkdir()  # as a kill in mining leaves it
+    for moment in ("round-0/run/run.json", "round-0/calibrated/fitted_rows.json", "round-1/run/draft"):
+        rounds = multiprocessing.get_context("fork").Process(target=run_in_a_session_of_its_own, args=(values,))
+        rounds.start()
+        wait_for(lambda moment=moment: (here / moment).exists(), 300)
+        os.killpg(rounds.pid or 0, signal.SIGKILL)
+        rounds.join(60)
+        assert rounds.exitcode == -signal.SIGKILL
+        if "calibrated" in moment:
+            (here / "round-1").mkdir(exist_ok=True)
+            (here / "round-1" / "data.tmp-1").mkdir()  # as a kill in mining leaves it
     said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     assert "round 0  train: done before" in said
     assert json.loads((here / "round-0" / "run" / "run.json").read_text()).get("resumed")

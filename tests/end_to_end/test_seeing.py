@@ -49,6 +49,7 @@ def test_a_trained_verifier_knows_by_looking(shared_data, tmp_path):
         "min_frames": 8,
         "max_frames": 8,
         "logging_steps": 20,
+        "frame_cache": tmp_path / "frames",
     }
     assert sft.main(sft_arguments(base, tmp_path / "data", tmp_path / "run", **settings)) == 0
 
