@@ -18,14 +18,16 @@ from ...models.decision import (
     BAND_CRITERIA,
     AbstainBand,
     BandCriterion,
+    Confusions,
     best_pair,
     counts_of_band,
     divide,
     sides_of,
 )
 from ..metrics import Floats, checked
-from ..uncertainty import interval_of, resample
-from .thresholds import all_cuts, stored_interval
+from ..uncertainty import resample
+from .chosen_intervals import Choices, band_chosen_again, chosen_interval, drawn_cuts
+from .thresholds import all_cuts
 
 BandTarget = tuple[BandCriterion, float] | tuple[BandCriterion, float, float]
 GUARANTEED: BandCriterion = "selective_accuracy_guaranteed"
@@ -72,7 +74,7 @@ def fit_band(
 
     `selective_accuracy`: among all bands whose verdicts are right with share `target` or more, the one with most
     verdicts. `max_abstention`: among all that abstain on a share of `target` or less, the one whose verdicts are most
-    often right; of equals, the one with most verdicts. The intervals hold the thresholds fixed.
+    often right; of equals, the one with most verdicts. The intervals know that the band was chosen on these rows.
 
     Args:
         p: probabilities, shape (n,), cross-fitted if a calibrator was fitted on the same rows.
@@ -130,12 +132,29 @@ def with_band_intervals(
         n_all = sums[2] + sums[5]
         supported, other = divide(band.prior * n_all, sums[2]), divide((1 - band.prior) * n_all, sums[5])
     n_right, n_decided, n = sums[:3] * supported + sums[3:] * other
-    accuracy = divide(n_right, n_decided)
-    accuracy_interval = interval_of(accuracy, band.selective_accuracy, level, n_groups=resamples.n_groups)
-    coverage = interval_of(n_decided / n, band.coverage, level, n_groups=resamples.n_groups)
+    again = None
+    if band.objective != GUARANTEED:
+        again = band_chosen_again(drawn_cuts(p, y, resamples), band.objective, band.target, band.prior)
+    accuracy_gains, coverage_gains = (None, None) if again is None else _gains(*again)
+    n_groups = len(np.unique(resamples.group_of_row[decided]))
     return dataclasses.replace(
         band,
-        selective_accuracy_interval=stored_interval(accuracy_interval),
-        coverage_interval=stored_interval(coverage),
+        selective_accuracy_interval=chosen_interval(
+            band.selective_accuracy, divide(n_right, n_decided), accuracy_gains, level, n_groups
+        ),
+        coverage_interval=chosen_interval(band.coverage, n_decided / n, coverage_gains, level, resamples.n_groups),
         n_groups=resamples.n_groups,
     )
+
+
+def _gains(support: Choices, keep: Choices) -> tuple[Floats, Floats]:
+    """By how much accuracy and coverage of the bands that draws choose are better there than on the rows."""
+    (accuracy, coverage), (accuracy_here, coverage_here) = (
+        (divide(up.tp + not_refuted.tn, up.tp + up.fp + not_refuted.tn + not_refuted.fn), _decided(up, not_refuted))
+        for up, not_refuted in ((support.there, keep.there), (support.here, keep.here))
+    )
+    return accuracy - accuracy_here, coverage - coverage_here
+
+
+def _decided(up: Confusions, not_refuted: Confusions) -> Floats:
+    return divide(up.tp + up.fp + not_refuted.tn + not_refuted.fn, sum(up, np.zeros(())))

@@ -1,8 +1,8 @@
 """Thresholds on calibrated probabilities, chosen on rows (`models/decision/criteria.py` says what for, and how).
 
-`fit_threshold` tries every cut between distinct probabilities. Intervals hold the chosen threshold fixed and resample
-groups: they say how sure its value is on rows like these, not how much the choice profited from them; a report measures
-it on other rows. Operating points are applied by `models/decision/thresholds.py`.
+`fit_threshold` tries every cut between distinct probabilities. Intervals resample groups and know that the threshold
+was chosen on these rows (`chosen_intervals`); a report measures it on other rows. Operating points are applied by
+`models/decision/thresholds.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...core import CalibrationError
 from ...models.decision import (
     SIMPLE_CRITERIA,
+    CountMetric,
     Criterion,
     Cuts,
     OperatingPoint,
@@ -34,7 +37,8 @@ from ..metrics import (
     recall,
 )
 from ..metrics import specificity as true_negative_rate
-from ..uncertainty import Interval, interval_of, resample
+from ..uncertainty import Interval, resample
+from .chosen_intervals import Choices, DrawnCuts, chosen_again, chosen_interval, drawn_cuts, gains
 
 
 def fit_threshold(
@@ -91,8 +95,17 @@ def fit_points(
     """
     criteria = [Criterion.parse(objective) for objective in objectives]
     p, y = checked(p, labels, "thresholds", probabilities=True, to_fit=True)
-    cuts, resamples = all_cuts(p, y), resample(groups, n_draws, seed)
-    return tuple(_with_intervals(best_point(g, cuts, g.name, prior), g, p, y, resamples, level) for g in criteria)
+    cuts, resamples = all_cuts(p, y), resample(_aligned(groups, p), n_draws, seed)
+    drawn = drawn_cuts(p, y, resamples)
+    points = ((of, best_point(of, cuts, of.name, prior)) for of in criteria)
+    return tuple(_with_intervals(point, of, p, y, resamples, drawn, level) for of, point in points)
+
+
+def _aligned(groups: ArrayLike, p: Floats) -> NDArray:
+    groups = np.asarray(groups)
+    if groups.shape != p.shape:
+        raise CalibrationError(f"thresholds: needs a group per row, got {groups.shape} for {p.shape}; align them")
+    return groups
 
 
 def all_cuts(p: Floats, labels: Floats) -> Cuts:
@@ -108,17 +121,29 @@ def stored_interval(interval: Interval) -> StoredInterval | None:
 
 
 def with_rate_intervals(
-    point: OperatingPoint, p: Floats, labels: Floats, resamples: Resamples, level: float
+    point: OperatingPoint,
+    p: Floats,
+    labels: Floats,
+    resamples: Resamples,
+    level: float,
+    choices: Choices | None = None,
 ) -> OperatingPoint:
-    """The point with intervals of its sensitivity and specificity on these rows, and their number of groups."""
-    drawn, n_groups = Confusions(*resamples.sums(outcomes(point.decide(p), labels)).T), resamples.n_groups
-    sensitivity = interval_of(recall(drawn), point.sensitivity, level, n_groups=n_groups)
-    specificity = interval_of(true_negative_rate(drawn), point.specificity, level, n_groups=n_groups)
+    """The point with intervals of its sensitivity and specificity, and its number of groups.
+
+    Args:
+        choices: what resamples choose in its place; None where it was not chosen for what it reaches on these rows.
+    """
+    drawn = Confusions(*resamples.sums(outcomes(point.decide(p), labels)).T)
+
+    def interval(rate: CountMetric, value: float, label: int) -> StoredInterval | None:
+        n_groups = len(np.unique(resamples.group_of_row[labels == label]))
+        return chosen_interval(value, np.asarray(rate(drawn)), gains(choices, rate), level, n_groups)
+
     return dataclasses.replace(
         point,
-        sensitivity_interval=stored_interval(sensitivity),
-        specificity_interval=stored_interval(specificity),
-        n_groups=n_groups,
+        sensitivity_interval=interval(recall, point.sensitivity, 1),
+        specificity_interval=interval(true_negative_rate, point.specificity, 0),
+        n_groups=resamples.n_groups,
     )
 
 
@@ -131,9 +156,29 @@ def outcomes(is_supported: NDArray[np.bool_], labels: Floats) -> Floats:
 
 
 def _with_intervals(
-    point: OperatingPoint, criterion: Criterion, p: Floats, y: Floats, resamples: Resamples, level: float
+    point: OperatingPoint,
+    criterion: Criterion,
+    p: Floats,
+    y: Floats,
+    resamples: Resamples,
+    drawn: DrawnCuts,
+    level: float,
 ) -> OperatingPoint:
     tp, fp, tn, fn = resamples.sums(outcomes(point.decide(p), y)).T
     counts = Confusions(tp, fp, tn, fn) if point.prior is None else at_prior((tp, fp, tn, fn), point.prior)
-    interval = interval_of(criterion_value(criterion, counts), point.metric, level, n_groups=resamples.n_groups)
-    return dataclasses.replace(with_rate_intervals(point, p, y, resamples, level), interval=stored_interval(interval))
+    choices = chosen_again(drawn, criterion, point.prior)
+    interval = chosen_interval(
+        point.metric,
+        criterion_value(criterion, counts),
+        gains(choices, partial(criterion_value, criterion)),
+        level,
+        resamples.n_groups,
+        _BOUNDS.get(criterion.objective, (0.0, 1.0)),
+    )
+    return dataclasses.replace(with_rate_intervals(point, p, y, resamples, level, choices), interval=interval)
+
+
+_BOUNDS: dict[str, tuple[float, float]] = {
+    "cost": (0.0, math.inf),
+    **dict.fromkeys(("mcc", "youden", "match_rate"), (-1.0, 1.0)),
+}

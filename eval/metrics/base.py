@@ -234,6 +234,7 @@ class Metric:
         in_parts: whether rows of parts hold it too; they do where it has a column.
         is_headline: whether it has 10,000 draws, an interval in every table and a test against other verifiers.
         of_counts: of a metric of decisions: its function of confusion counts.
+        share_of: which rows it is a share of, such as those called supported; all where None.
         statistic: of a calibration error: its function of (p, labels) and options, for its noise floor.
         hub: its place on a model card; none where None.
     """
@@ -253,6 +254,7 @@ class Metric:
     in_parts: bool = False
     is_headline: bool = False
     of_counts: Callable[..., Any] | None = None
+    share_of: Callable[[MetricRows], NDArray[np.bool_]] | None = None
     statistic: tuple[Callable[..., float], dict[str, Any]] | None = None
     hub: Hub | None = None
 

@@ -250,9 +250,21 @@ _LISTED: tuple[Metric, ...] = (
     decision_metric(
         mcc, "Matthews' correlation of decisions and labels; undefined where either is constant.", label="MCC"
     ),
-    decision_metric(precision, "Share of rows called supported that are.", label="precision"),
-    decision_metric(recall, "Share of supported rows called so.", label="recall"),
-    decision_metric(specificity, "Share of rows not supported that are called so.", label="specificity"),
+    decision_metric(
+        precision,
+        "Share of rows called supported that are.",
+        label="precision",
+        share_of=lambda rows: rows.decisions,
+    ),
+    decision_metric(
+        recall, "Share of supported rows called so.", label="recall", share_of=lambda rows: rows.labels == 1
+    ),
+    decision_metric(
+        specificity,
+        "Share of rows not supported that are called so.",
+        label="specificity",
+        share_of=lambda rows: rows.labels == 0,
+    ),
     decision_metric(predicted_positive_rate, "Share of rows called supported.", label="called supported"),
     Metric(
         "brier_before",

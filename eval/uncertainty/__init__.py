@@ -1,7 +1,17 @@
 """How sure a number is: resampling, intervals, paired and rank tests."""
 
 from .auc_covariance import delong, delong_difference
-from .bootstrap import FEWEST_GROUPS, N_DRAWS, Interval, as_observed, clustered_interval, interval_of, resample, trust
+from .bootstrap import (
+    FEWEST_GROUPS,
+    N_DRAWS,
+    Interval,
+    as_observed,
+    clustered_interval,
+    interval_of,
+    resample,
+    share_interval,
+    trust,
+)
 from .calibration_intervals import error_difference, error_interval
 from .headline import headline_intervals, headline_names, headline_values, intervals_of
 from .paired_tests import (
@@ -44,6 +54,7 @@ __all__ = [
     "mcnemar",
     "permuted_auc",
     "resample",
+    "share_interval",
     "signed_rank",
     "trust",
 ]

@@ -9,6 +9,7 @@ Shape suffixes: _D draws, _G groups.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
@@ -35,7 +36,7 @@ class Interval:
     """An interval and what it rests on. NaN bounds where fewer than two groups, or no draw, define it.
 
     Attributes:
-        n_groups: groups that were resampled; see `trust`.
+        n_groups: groups that it rests on: of a precision, those with a row called supported; see `trust`.
         n_undefined: draws in which the metric was undefined (one class only); they are left out.
         method: how the bounds were found: percentile, or bca (Efron, 1987).
         note: why bca was asked for and percentile given; None otherwise.
@@ -127,6 +128,30 @@ def interval_of(
     used = "percentile" if note else method
     n_undefined = len(draws) - len(defined)
     return Interval(float(low), float(high), level, n_groups, len(draws), n_undefined, used, note, largest_share)
+
+
+def share_interval(
+    draws: ArrayLike,
+    estimate: float,
+    level: float = 0.95,
+    n_groups: int = 0,
+    method: Method = "percentile",
+    leave_one_out: ArrayLike | None = None,
+    largest_share: float | None = None,
+) -> Interval:
+    """`interval_of` a share of rows; where no draw shows an error, or nothing but errors, it does not end at that.
+
+    What no group of so many shows may happen in a share of groups whose chance to stay hidden is 1 - level: at 95 % the
+    rule of three, 3 / groups.
+
+    Args:
+        n_groups: how many groups have rows that it is a share of.
+    """
+    interval = interval_of(draws, estimate, level, method, leave_one_out, n_groups, largest_share)
+    hidden = 1 - (1 - level) ** (1 / max(n_groups, 1))
+    if interval.low == interval.high == 1:
+        return dataclasses.replace(interval, low=1 - hidden)
+    return dataclasses.replace(interval, high=hidden) if interval.low == interval.high == 0 else interval
 
 
 def _widened_tail(tail: float, n_groups: int) -> float:

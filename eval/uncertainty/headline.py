@@ -5,7 +5,6 @@ Every value equals the metric on the rows the draw took.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,17 @@ from numpy.typing import ArrayLike
 
 from ...core import RowError
 from ..metrics import COVERAGE, METRICS, DrawnRows, Floats, Metric, MetricRows, Resamples, metric_rows
-from .bootstrap import MOST_LEFT_OUT, N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
+from .bootstrap import (
+    MOST_LEFT_OUT,
+    N_DRAWS,
+    Interval,
+    Method,
+    as_observed,
+    interval_of,
+    leaving_one_out,
+    resample,
+    share_interval,
+)
 from .calibration_intervals import error_interval
 
 
@@ -73,21 +82,15 @@ def intervals_of(
     method = method if drawn.n_groups <= MOST_LEFT_OUT else "percentile"
     ways = [DrawnRows(rows, of) for of in (drawn, as_observed(drawn))]
     ways += [DrawnRows(rows, leaving_one_out(drawn))] if method == "bca" else []
-    about, intervals = (drawn.n_groups, drawn.largest_share), {}
+    intervals = {}
     for metric in metrics:
         if metric.gaps is not None:
-            intervals[metric.name] = error_interval(metric.gaps(ways[0]), about[0], level, about[1])
+            intervals[metric.name] = error_interval(metric.gaps(ways[0]), drawn.n_groups, level, drawn.largest_share)
         elif metric.draws is not None:
             values, (observed,), *without = (metric.draws(way) for way in ways)
-            left_out = without[0] if without else None
-            interval = interval_of(values, observed, level, method, left_out, *about)
-            intervals[metric.name] = _of_no_error(interval) if interval.low == interval.high == 1 else interval
+            left_out, n_groups = without[0] if without else None, drawn.n_groups
+            if metric.share_of is not None:
+                n_groups = len(np.unique(drawn.group_of_row[metric.share_of(rows)]))
+            about = (n_groups, method, left_out, drawn.largest_share)
+            intervals[metric.name] = share_interval(values, observed, level, *about)
     return intervals
-
-
-def _of_no_error(interval: Interval) -> Interval:
-    """Where no draw of any group has an error: what groups of which so many would have one show with chance 1 - level.
-
-    At 95 % it is the rule of three, 1 - 3 / groups.
-    """
-    return dataclasses.replace(interval, low=float((1 - interval.level) ** (1 / interval.n_groups)))

@@ -18,9 +18,9 @@ import numpy as np
 from scipy.stats import t as student_t
 
 from proofreel.data_prep.pipeline import versions
-from proofreel.eval.metrics import METRICS, DrawnRows, MetricRows, metric_rows
+from proofreel.eval.metrics import METRICS, BinGaps, DrawnRows, MetricRows, Resamples, metric_rows
 from proofreel.eval.scoring import Prediction, groups_of, labels_of, margins_of, read_predictions
-from proofreel.eval.uncertainty import as_observed, interval_of, resample
+from proofreel.eval.uncertainty import as_observed, error_difference, error_interval, interval_of, resample
 from proofreel.models.decision import read_decision, sigmoid
 
 NAMES = ("auc", "ap", "f1", "f1_macro", "balanced_accuracy", "ece_before", "ece_event")
@@ -34,11 +34,13 @@ class Judged:
     Attributes:
         of_seeds: by metric, the value of each seed.
         drawn: by metric, the mean over the seeds in each draw of clips, shape (draws,).
+        gaps: of each calibration error, the bins of all seeds; its interval is the report's.
         n_groups: clips and videos that were drawn from.
     """
 
     of_seeds: dict[str, list[float]]
     drawn: dict[str, np.ndarray]
+    gaps: dict[str, BinGaps]
     n_groups: int
 
     @property
@@ -90,8 +92,15 @@ def judge(seeds: Sequence[Sequence[Prediction]], n_draws: int, decisions: Sequen
     return Judged(
         {name: [float(values[name][0]) for values in observed] for name in NAMES},
         {name: np.mean([values[name] for values in draws], axis=0) for name in NAMES},
+        {name: _mean_gaps(of, scored, drawn) for name in NAMES if (of := METRICS[name].gaps) is not None},
         drawn.n_groups,
     )
+
+
+def _mean_gaps(gaps: Callable[[DrawnRows], BinGaps], scored: Sequence[MetricRows], drawn: Resamples) -> BinGaps:
+    """The bins of every seed side by side, each its part: their sum of |gaps| is the mean error over seeds."""
+    found, draws, share = zip(*(gaps(DrawnRows(rows, drawn)) for rows in scored), strict=True)
+    return BinGaps(*(np.concatenate(of, axis=-1) / len(scored) for of in (found, draws, share)))
 
 
 def judge_folders(folders: Sequence[Path], n_draws: int) -> Judged:
@@ -124,7 +133,10 @@ def compare(
     """The first method's metric minus the second's of the same seeds; over the second's, `by` np.divide with null 1."""
     of_seeds = [float(by(one, other)) for one, other in zip(first.of_seeds[name], second.of_seeds[name], strict=True)]
     value = float(by(first.observed[name], second.observed[name]))
-    found = interval_of(by(first.drawn[name], second.drawn[name]), value, n_groups=first.n_groups)
+    if name in first.gaps and by is np.subtract:
+        found = error_difference(first.gaps[name], second.gaps[name], first.n_groups)
+    else:
+        found = interval_of(by(first.drawn[name], second.drawn[name]), value, n_groups=first.n_groups)
     return Difference(value, of_seeds, (found.low, found.high), seed_interval(of_seeds), null)
 
 
@@ -140,7 +152,10 @@ def seed_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, 
 def mean_text(judged: Judged, name: str) -> str:
     """The mean over seeds with its interval over clips: `0.983 (0.980 to 0.986)`."""
     value = judged.observed[name]
-    found = interval_of(judged.drawn[name], value, n_groups=judged.n_groups)
+    if name in judged.gaps:
+        found = error_interval(judged.gaps[name], judged.n_groups)
+    else:
+        found = interval_of(judged.drawn[name], value, n_groups=judged.n_groups)
     return f"{value:.3f} ({found.low:.3f} to {found.high:.3f})"
 
 

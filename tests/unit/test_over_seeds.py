@@ -6,8 +6,18 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from examples.kitchen.over_seeds import UNDECIDED, Difference, compare, judge, rows_of, seed_interval
-from proofreel.eval.scoring.predictions import Prediction, write_predictions
+from examples.kitchen.over_seeds import (
+    UNDECIDED,
+    Difference,
+    compare,
+    judge,
+    mean_text,
+    metrics_of,
+    rows_of,
+    seed_interval,
+)
+from proofreel.eval.scoring.predictions import Prediction, groups_of, write_predictions
+from proofreel.eval.uncertainty import difference_intervals
 
 
 def predictions(knowledge: float, seed: int, clips: int = 60) -> list[Prediction]:
@@ -59,6 +69,19 @@ def test_seeds_that_disagree_leave_open_what_the_clips_alone_would_decide():
     assert str(found).endswith(UNDECIDED)
     steady = compare(judge([predictions(1.8, seed) for seed in (1, 2, 3)], 300), plain)
     assert steady.decided
+
+
+def test_a_difference_of_calibration_errors_has_the_interval_of_a_report() -> None:
+    one, other = predictions(1.0, 1), predictions(2.0, 2)
+    found = compare(judge([one], 300), judge([other], 300), "ece_before")
+    rows = metrics_of(one), metrics_of(other)
+    report = difference_intervals(*rows, groups_of(one), 300)["ece_event"]
+    assert found.clips == pytest.approx((report.low, report.high))
+    twice = compare(judge([one, one], 300), judge([other, other], 300), "ece_before")  # no new seed, nothing new
+    assert [twice.value, *twice.clips] == pytest.approx([found.value, *found.clips])
+    value, bounds = mean_text(judge([one, other], 300), "ece_before").split(" (")
+    low, high = (float(bound) for bound in bounds.rstrip(")").split(" to "))
+    assert low <= float(value) <= high
 
 
 def test_files_of_two_seeds_are_paired_by_id_and_not_by_place(tmp_path):
