@@ -146,6 +146,9 @@ def unpromised(decision: Any) -> list[tuple[str, str]]:
     return options
 
 
+_FEW_VERDICTS = 20  # below, a precision that is out of reach is often met by chance, and its interval lies too high
+
+
 def _say(decision: Any, n_rows: int) -> None:
     c, point = decision.calibration, decision.point()
     print(f"calibration  {c.describe()}")
@@ -172,6 +175,9 @@ def _say(decision: Any, n_rows: int) -> None:
             chance = "on average" if promise.delta is None else f"with chance {1 - promise.delta:g}"
             print(f"guaranteed   {each.name}: p >= {each.threshold:.4f} keeps it to {promise.at_most:g} {chance},")
             print("             as a mean over groups: a video of 100 claims counts as one of 5")
+    for each in decision.points:
+        if each.objective == "precision_at" and (n := each.tp + each.fp) < _FEW_VERDICTS:
+            print(f"WARNING      {each.name} rests on {n:.0f} supported verdicts, which may be right by chance")
     for name, promised in unpromised(decision):
         print(f"no promise   {name}: reached on these rows, about as often missed as kept on others")
         print(f"             with a promise: {promised}")

@@ -31,7 +31,7 @@ from ..metrics import Floats, Resamples
 from ..uncertainty import interval_of, share_interval
 
 N_CHOICES = 200  # resamples in which the choice is made again
-_MOST_CUTS = 2_000
+_MOST_CUTS = 300
 _FEWEST_CHOICES = 50  # in which a choice could be made; with fewer the threshold is held fixed
 
 

@@ -176,7 +176,12 @@ def test_a_metric_of_decisions_is_a_function_of_the_four_counts(monkeypatch):
     def false_alarms(counts):
         return counts.fp / (counts.fp + counts.tn)
 
-    line = decision_metric(false_alarms, "Share of other rows called supported.", label="false alarms")
+    line = decision_metric(
+        false_alarms,
+        "Share of other rows called supported.",
+        label="false alarms",
+        share_of=lambda rows: rows.labels == 0,
+    )
     monkeypatch.setitem(METRICS, "false_alarms", line)
     row = row_of_everything()
     assert row["false_alarms"] == pytest.approx(1 - row["specificity"])

@@ -55,6 +55,14 @@ def test_a_guaranteed_band_is_stored_and_a_plain_one_names_it(predictions, tmp_p
     assert "selective_accuracy_guaranteed:0.6:0.1" in said
 
 
+def test_a_precision_that_few_verdicts_reach_is_warned_of(predictions, tmp_path, capsys):
+    point = fitted(predictions, tmp_path / "c", "--method", "platt", "--objective", "precision_at:0.5").point()
+    assert point.tp + point.fp >= 20
+    assert "may be right by chance" not in capsys.readouterr().out
+    point = fitted(predictions, tmp_path / "d", "--method", "platt", "--objective", "precision_at:1").point()
+    assert ("may be right by chance" in capsys.readouterr().out) == (point.tp + point.fp < 20)
+
+
 def test_without_being_asked_there_is_neither(predictions, tmp_path):
     decision = fitted(predictions, tmp_path / "c")
     assert decision.abstain is None
