@@ -112,8 +112,7 @@ def load_parts(
         _warn_once(f"{directory}: {UNRECORDED_EVIDENCE}; export it again from its training run")
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     model = load_weights(directory, config, base, adapter, device)
-    encoder = make_encoder(directory / "processor", model.config, config)
-    _check_encodes(encoder, directory)
+    encoder = _checked_encoder(directory, model, config)
     try:
         words = LabelWords.of(config.prompt, encoder.tokenizer)
     except ModelInputError as error:
@@ -150,22 +149,29 @@ def _decision(directory: Path) -> Decision:
         raise DirectoryError(str(error)) from error
 
 
-def _check_encodes(encoder: Encoder, where: Path) -> None:
-    """`DirectoryError` unless text and, of a backbone that sees, a blank video become what the network takes.
+def _checked_encoder(directory: Path, model: Any, config: VerifierConfig) -> Encoder:
+    """The encoder, after text and, of a backbone that sees, a blank video became what the network takes.
 
     A processor can be loaded and still fail on the first picture: statistics of two channels, a placeholder of another
     id.
     """
     blank = Frames(np.zeros((2, 56, 56, 3), np.uint8), np.array([0.0, 0.5]), "drawn")
     try:
+        encoder = make_encoder(directory / "processor", model.config, config)
         encoder.evidence((Passage("A."),), Media())
         if encoder.layout.sees:
             encoder.evidence((VideoSegment("blank.mp4", 0.0, 1.0),), Media((blank,)))
+        n_ids, n_rows = 1 + max(encoder.tokenizer.get_vocab().values()), len(model.get_input_embeddings().weight)
+        if n_ids > n_rows:
+            raise ModelInputError(f"token ids up to {n_ids - 1} for a network that knows {n_rows}")
+    except DirectoryError:
+        raise
     except Exception as error:  # any, of libraries that were given damaged settings
         raise DirectoryError(
-            f"{where}: its processor does not make what the network takes, got {type(error).__name__}: "
+            f"{directory}: its processor does not make what the network takes, got {type(error).__name__}: "
             f"{str(error)[:300]}; fetch the directory again"
         ) from error
+    return encoder
 
 
 @cache
