@@ -42,7 +42,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return markdown.replace("](../../docs/", "](../../")
     if uri == "contributing.md":
         return re.sub(r"\]\(docs/", "](", markdown)
-    return markdown.replace("](../benchmarks/", "](benchmarks/").replace(COMMANDS_MARK, commands())
+    markdown = markdown.replace("](../benchmarks/", "](benchmarks/").replace("../CONTRIBUTING.md", "contributing.md")
+    return markdown.replace(COMMANDS_MARK, commands())
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
