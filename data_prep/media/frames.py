@@ -360,9 +360,15 @@ def read_image(path: str | Path, media_root: str | Path | None = None) -> np.nda
 
 
 def image_size(path: str | Path, media_root: str | Path | None = None) -> tuple[int, int]:
-    """(height, width) of an image as `read_image` gives it, from its header alone. `MediaError` as there."""
+    """(height, width) of an image as `read_image` gives it, from its header alone. `MediaError` as there.
+
+    A PNG that says only after its pixels that it lies on its side is given as it lies.
+    """
     with open_image(media_path(str(path), media_root)) as image:
-        sideways = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+        if image.format == "TIFF":  # Pillow gives its size upright
+            return image.height, image.width
+        exif = image.getexif() if image.format != "PNG" or "exif" in image.info else {}  # else Pillow decodes it all
+        sideways = exif.get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
         return (image.width, image.height) if sideways else (image.height, image.width)
 
 

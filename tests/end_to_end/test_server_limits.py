@@ -324,7 +324,11 @@ def start(tmp_path, *flags):
     words = ["-m", "proofreel.cli", "serve", str(VERIFIER), "--port", "0", "--device", "cpu"]
     words += ["--media-root", str(media_root(tmp_path / "media")), *flags]
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=log, text=True)
+        environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+        (tmp_path / "temporary").mkdir()
+        process = subprocess.Popen(
+            [sys.executable, *words], stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+        )
     assert process.stdout is not None
     line = process.stdout.readline()
     assert " on http://" in line, (tmp_path / "log").read_text()
@@ -339,6 +343,7 @@ def test_the_command_serves_and_ends_on_sigterm_with_status_0(tmp_path):
             client.score(["x"] * 6, VideoSegment("a.mp4", 0.0, 2.0))
         process.terminate()
         assert process.wait(60) == 0
+    assert list((tmp_path / "temporary").iterdir()) == []
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
@@ -365,6 +370,7 @@ def test_killed_in_mid_load_every_client_gets_a_clear_error(tmp_path):
     assert [type(e) for e in errors] == [ServerLostError] * 16
     assert all(str(e).startswith(f"{url}: no answer from the server, got ") for e in errors)
     assert all(v.error is None for verdicts in answered for v in verdicts)
+    until(lambda: not list((tmp_path / "temporary").iterdir()))  # neither frames nor uploads stay behind
 
 
 def test_the_command_says_what_is_wrong(tmp_path, capsys):
@@ -373,6 +379,9 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
     assert main(["serve", str(VERIFIER), "--media-root", str(tmp_path / "nothing")]) == 1
     assert "media root: not a folder" in capsys.readouterr().err
     assert main(["serve", str(tmp_path), "--port", "0"]) == 1
+    for host in ("0.0.0.0", "::"):
+        assert main(["serve", str(VERIFIER), "--host", host]) == 1
+        assert "without a token; set PROOFREEL_TOKEN" in capsys.readouterr().err
     assert main(["serve", str(VERIFIER), "--max-claims", "0"]) == 1
     assert "max_claims: must be above 0, got 0" in capsys.readouterr().err
 

@@ -23,6 +23,7 @@ from proofreel.data_prep.media.frames import (
     FrameSampling,
     fit_pixels,
     frame_times,
+    image_size,
     read_frames,
     read_image,
     read_with_decord,
@@ -324,3 +325,17 @@ def test_a_long_clip_in_high_definition_never_lies_in_memory_at_full_size(shared
 
         assert read(str(path), index, range(0, 100, 2), fit) is not None
     assert max(sizes) <= 2 * 1080 * 1920 * 3
+
+
+@pytest.mark.parametrize("kind", ["jpeg", "png", "webp", "tiff", "gif"])
+def test_the_size_of_an_image_is_known_without_decoding_it(tmp_path, monkeypatch, kind):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # lies on its side
+    Image.new("RGB", (20, 10)).save(tmp_path / "a", kind.upper(), **({} if kind == "gif" else {"exif": exif}))
+    upright = read_image(tmp_path / "a").shape[:2]
+
+    def never(*_):
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", never)
+    assert image_size("a", tmp_path) == upright == ((10, 20) if kind == "gif" else (20, 10))

@@ -2,13 +2,18 @@
 
 import asyncio
 import base64
+import dataclasses
 from pathlib import Path
 
 import pytest
+from PIL import Image as PILImage
 from pydantic import ValidationError
 
-from proofreel.core.errors import ConfigError
+from proofreel.core.errors import ConfigError, MediaError
+from proofreel.core.pairs import Image
+from proofreel.data_prep.media import FrameSampling
 from proofreel.server.launch import check_exposure, own_names
+from proofreel.server.media import Library, describe, picture, prepare, thumbnail
 from proofreel.server.media_root import MediaRoot
 from proofreel.server.middleware import Guard, Measures
 from proofreel.server.schemas import ScoreRequest
@@ -89,6 +94,25 @@ def test_faults_keep_their_status_and_do_not_repeat():
     assert caught.value.status == 403
     assert str(caught.value).splitlines() == ["a.path: wrong, got it; fix it", "b.path: wrong, got it; fix it"]
     Faults().check()
+
+
+def test_an_image_beyond_the_limit_is_refused_before_a_pixel_is_decoded(tmp_path, monkeypatch):
+    PILImage.new("RGB", (90, 110)).save(tmp_path / "a.png")
+    library = Library(str(tmp_path), str(tmp_path / "cache"), 1.0, FrameSampling(), 600.0, 90 * 110)
+    prepare(library, (Image("a.png"),))
+
+    def never(*_):
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr(PILImage.Image, "load", never)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", never)
+    smaller = dataclasses.replace(library, max_pixels=90 * 110 - 1)
+    for ask in (lambda: prepare(smaller, (Image("a.png"),)), lambda: describe(smaller, "a.png")):
+        with pytest.raises(MediaError, match="90 x 110 of at most 9899 pixels"):
+            ask()
+    for ask in (lambda: picture(smaller, Image("a.png")), lambda: thumbnail(smaller, "a.png")):
+        with pytest.raises(MediaError, match="--max-pixels"):
+            ask()
 
 
 KINDS = {
