@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -167,7 +168,8 @@ def test_what_is_missing_is_said():
         ClaimReward(Scripted())(["x"], evidence=["clip.mp4"])
     with pytest.raises(ConfigError):
         ClaimReward(Scripted())(["x"], evidence=rows(2))
-    for wrong in ({"aggregate": "median"}, {"on_error": "ignore"}):
+    wrong_ones: list[dict[str, Any]] = [{"aggregate": "median"}, {"on_error": "ignore"}]
+    for wrong in wrong_ones:
         with pytest.raises(ConfigError):
             ClaimReward(Scripted(), **wrong)
 
