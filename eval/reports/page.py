@@ -107,7 +107,6 @@ class Report:
     @property
     def sections(self) -> list[Section]:
         """What is folded, in the order of the page; what is empty is left out."""
-        n_first = len(main_tables(self.numbers)) + len(compare_tables(self.numbers))
         bodies = {
             "figures": ("Figures", self.figures),
             "clips": ("Clips", self.clips),
@@ -115,10 +114,10 @@ class Report:
             "fitted": ("What was fitted on what", True),
             "names": ("What the names mean", True),
         }
-        parts = {body: Section(body, heading, None, body) for body, (heading, is_there) in bodies.items() if is_there}
+        parts = [Section(body, heading, None, body) for body, (heading, is_there) in bodies.items() if is_there]
         tables = [Section(f"{_slug(each.heading)}-{n}", each.heading, each) for n, each in enumerate(self.tables)]
-        figures = [parts.pop("figures")] if "figures" in parts else []
-        return [*tables[1:n_first], *figures, *tables[n_first:], *parts.values()]
+        n_first = int(bool(self.figures))
+        return [*parts[:n_first], *tables[1:], *parts[n_first:]]
 
     @property
     def conventions(self) -> list[tuple[str, str]]:
