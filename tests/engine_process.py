@@ -68,7 +68,7 @@ if __name__ == "__main__":
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         from deepspeed.comm import torch as communication
 
-        communication.build_shm_op = lambda: None
+        communication.build_shm_op = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
     training_args.is_torch_bf16_gpu_available = lambda: True
     torch.set_num_threads(1)
     watch(Path(sys.argv[1]))

@@ -141,8 +141,9 @@ def _cost(
     )
     epochs = steps / steps_per_epoch
     evaluations = n_evaluations(str(training.eval_strategy), training.eval_steps, steps, epochs)
-    sizes = ([_size(group, counts) for group in rows] for rows in (groups, validation))
-    return cost_of(*sizes, epochs, evaluations, recipe).lines(arguments.card, arguments.price, training.world_size)
+    trained_rows, validated_rows = ([_size(group, counts) for group in rows] for rows in (groups, validation))
+    cost = cost_of(trained_rows, validated_rows, epochs, evaluations, recipe)
+    return cost.lines(arguments.card, arguments.price, training.world_size)
 
 
 def _size(group: Sequence[Pair], counts: TokenCounts) -> RowSize:

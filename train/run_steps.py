@@ -263,7 +263,8 @@ def _build(build: BuildStep, at: Places) -> Step:
 
 def _annotations(build: BuildStep, at: Places) -> tuple[Path, ...]:
     """The annotation files of a build's sources."""
-    values = {"output": str(at.data)} | (read_yaml(build.config) if build.config else {}) | build.options
+    values: dict[str, Any] = {"output": str(at.data)}
+    values |= (read_yaml(build.config) if build.config else {}) | build.options
     sources = values.get("sources") or []
     paths = [path for source in sources for path in [source.get("path"), *(source.get("paths") or [])] if path]
     return tuple(Path(expanded(path, "build.options.sources")) for path in paths)

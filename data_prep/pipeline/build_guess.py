@@ -66,7 +66,7 @@ def _best_root(pairs: Sequence[Pair], roots: Sequence[Path]) -> MediaGuess:
 def guess_splits(pairs: Sequence[Pair]) -> SplitsGuess:
     """The first shares by which every split has two groups at least; else those that leave the most even ones."""
     sizes = Counter(pair.group for pair in pairs)
-    fixed = {pair.group: pair.split for pair in pairs if pair.split is not None}
+    fixed: dict[str, Split] = {pair.group: pair.split for pair in pairs if pair.split is not None}
     ways = []
     for shares in SHARES:
         drawn = Counter(assign_splits(sizes, shares, fixed=fixed).values())

@@ -25,7 +25,7 @@ GUARANTEED = ("selective_accuracy_guaranteed", 0.9, 0.2)
 
 def _drawn(
     seed: int, n_groups: int, spread: float = 1.0, per_group: int = 5, apart: float = 1.5
-) -> tuple[np.ndarray, ...]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n_groups), rng.integers(1, 2 * per_group, n_groups))
     labels = (rng.random(len(groups)) < 0.5).astype(float)
@@ -153,7 +153,7 @@ def test_for_another_share_the_promise_is_refused_or_withdrawn_aloud() -> None:
     assert fitted.abstain is not None
     assert moved.abstain is not None
     states = [d.abstain.decide(d.calibration.predict(margins)) for d in (fitted, moved)]  # type: ignore[union-attr]
-    assert np.array_equal(*states)
+    assert np.array_equal(states[0], states[1])
     assert moved.abstain.guarantee is None
     assert "withdrawn" in str(moved.abstain.caution)
     assert any("withdrawn" in note for note in prior_notes((), moved))

@@ -6,6 +6,7 @@ import subprocess
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image as PILImage
@@ -72,9 +73,10 @@ def test_decord_is_not_given_what_begins_as_no_container(tmp_path):
     class Believed:
         jumps_exactly = True
 
+    index: Any = Believed()
     path = tmp_path / "a.mp4"
     path.write_text(PLAYLIST.replace("{target}", str(SAMPLE)))
-    assert read_with_decord(str(path), Believed(), [0]) is None
+    assert read_with_decord(str(path), index, [0]) is None
 
 
 @pytest.mark.parametrize("name", ["a.eps", "a.png", "a.jpg"])

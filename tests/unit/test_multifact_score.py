@@ -257,7 +257,7 @@ def test_bounds_are_the_least_and_most_that_failed_judgments_can_give():
     possible: dict[str, list[float]] = {name: [] for name in bounded}
     for answers in itertools.product((False, True), repeat=len(unknown) + len(seen)):
         yes = {claim for claim, so in zip(unknown, answers, strict=False) if so}
-        grounded = dict(zip(seen, answers[len(unknown) :], strict=True))
+        grounded: dict[str, bool | None] = dict(zip(seen, answers[len(unknown) :], strict=True))
         for name, known in score(yes, set(), grounded).items():
             assert known.n_failed == 0
             if not math.isnan(known.value):
