@@ -134,8 +134,8 @@ def selftest(directory: str | Path, verifier: Verifier, dtype: str) -> SelfTest:
             actual += verifier.score_media(claims, evidence, _stored_media(tensors, n)).tolist()
         except Exception as error:  # any, of a network that was given damaged settings
             raise DirectoryError(
-                f"{folder}: golden inputs do not fit together, got {type(error).__name__}: {str(error)[:300]} in case {n}; "
-                "fetch the directory again"
+                f"{folder}: golden inputs do not fit together, got {type(error).__name__}: {str(error)[:300]} "
+                f"in case {n}; fetch the directory again"
             ) from error
     absolute, relative = TOLERANCE[dtype]
     difference_N = np.abs(np.array(actual) - np.array(expected))

@@ -320,7 +320,7 @@ def test_one_claim_after_a_cached_prefix_is_masked_like_many(model, encoder, rea
 
 
 def test_bfloat16_packed_margins_are_near_separate_ones(tiny_base, encoder, readout, make_media):
-    """Measured, and stated in benchmarks/results/engine.md; the bound is that of half precision itself, not of packing."""
+    """The bound is that of half precision itself, not of packing (benchmarks/results/engine.md)."""
     claims = [encoder.claim_ids(f"{CLAIMS[i % 4]} {i}") for i in range(16)]
     evidence = encoder.evidence(VIDEO, make_media(8))
     found = {}

@@ -20,12 +20,11 @@ from proofreel.models.decision.restated import with_prior
 from proofreel.models.decision.thresholds import AbstainBand, read_decision, write_decision
 from proofreel.models.decision.verdict import prior_notes
 
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray]  # probabilities or margins, labels, groups
 GUARANTEED = ("selective_accuracy_guaranteed", 0.9, 0.2)
 
 
-def _drawn(
-    seed: int, n_groups: int, spread: float = 1.0, per_group: int = 5, apart: float = 1.5
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _drawn(seed: int, n_groups: int, spread: float = 1.0, per_group: int = 5, apart: float = 1.5) -> Columns:
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n_groups), rng.integers(1, 2 * per_group, n_groups))
     labels = (rng.random(len(groups)) < 0.5).astype(float)

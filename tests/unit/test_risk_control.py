@@ -29,12 +29,11 @@ from proofreel.models.decision.calibration import Calibration
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import OperatingPoint
 
+Columns = tuple[np.ndarray, np.ndarray, np.ndarray]  # probabilities or margins, labels, groups
 AT_MOST = {"false_support_rate": 0.15, "miss_rate": 0.2, "false_discovery_rate": 0.25, "error_rate": 0.4}
 
 
-def _drawn(
-    seed: int, n_groups: int, per_group: int = 5, spread: float = 1.0
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _drawn(seed: int, n_groups: int, per_group: int = 5, spread: float = 1.0) -> Columns:
     """Rows of groups of unequal size whose margins are shifted together, each group by its own amount."""
     rng = np.random.default_rng(seed)
     groups = np.repeat(np.arange(n_groups), rng.integers(1, 2 * per_group, n_groups))
@@ -145,7 +144,7 @@ def _true_risk(risk: str, threshold: float, spread: float) -> float:
 
 
 @functools.cache
-def _many(spread: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _many(spread: float) -> Columns:
     return _drawn(10**6, 20_000, spread=spread)
 
 
