@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import heapq
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -252,6 +254,7 @@ Place = tuple[str, ...]  # names a table of candidates, e.g. ("object", "chop"):
 _TRIES = 24
 _ROUNDS = 12
 _NEARLY_ALL = 1 - 1e-3
+_LEAST_WEIGHT = 1e-12  # of a candidate whose weight is lost in the sums' rounding
 
 
 @dataclass(frozen=True)
@@ -286,12 +289,25 @@ class DrawTable:
         return min(1.0, (1 - share) / share) if share else 1.0
 
     def draws(self, numbers: Iterator[float]) -> Iterator[Candidate]:
-        """Candidates by weight, then (the rules may leave only rare ones) every one in turn. `numbers` in [0, 1)."""
+        """Every candidate, by weight to the end: first with repeats, which is cheap, then what is left without.
+
+        The rules may leave only rare candidates. Walking the table in a fixed order would hand those that stand first
+        in the alphabet to every claim that is hard to alter. `numbers` in [0, 1), one for each draw.
+        """
+        drawn: set[int] = set()
         for _ in range(_TRIES):
-            yield self.candidates[self._index(next(numbers))]
-        start = self._index(next(numbers))
-        yield from self.candidates[start:]
-        yield from self.candidates[:start]
+            index = self._index(next(numbers))
+            drawn.add(index)
+            yield self.candidates[index]
+        bounds = zip((0.0, *self.cumulative), self.cumulative, strict=False)
+        waits = [  # the time to an event of this rate: the order of the waits is that of draws without replacement
+            (-math.log1p(-next(numbers)) / max(high - low, _LEAST_WEIGHT), index)
+            for index, (low, high) in enumerate(bounds)
+            if index not in drawn
+        ]
+        heapq.heapify(waits)
+        while waits:
+            yield self.candidates[heapq.heappop(waits)[1]]
 
     def _index(self, number: float) -> int:
         return min(bisect.bisect_right(self.cumulative, number * self.cumulative[-1]), len(self.candidates) - 1)

@@ -1,5 +1,7 @@
 """Values are counted where they are true, and drawn as often as they are true."""
 
+import itertools
+import random
 from collections import Counter
 
 import pytest
@@ -104,9 +106,25 @@ def test_a_table_offers_every_candidate_and_depends_on_no_order():
     classes = {candidate: candidate for candidate in counts}
     table = DrawTable.of(counts, classes)
     assert table == DrawTable.of(dict(reversed(counts.items())), classes)
-    assert set(table.draws(iter([0.999999] * 25))) == set(counts)
+    assert set(table.draws(itertools.repeat(0.999999))) == set(counts)
     assert table.room(("b",)) == 1
     assert table.room(("nowhere",)) == 1
+
+
+def test_what_is_drawn_last_is_drawn_by_weight_too():
+    # One value takes every early draw, and the rules refuse it: of the others the commonest comes first as a rule,
+    # never the first of the alphabet.
+    counts = {("aardvark",): 1, ("butter",): 30, ("carrot",): 10, ("onion",): 4000}
+    table = DrawTable.of(counts, {candidate: candidate for candidate in counts})
+    numbers = random.Random(0)
+    left = Counter()
+    for _ in range(400):
+        early = [0.999] * 24  # "onion" every time
+        draws = table.draws(itertools.chain(early, iter(numbers.random, None)))
+        left[next(value for value in draws if value != ("onion",))] += 1
+    total = sum(left.values())
+    assert left[("butter",)] / total == pytest.approx(30 / 41, abs=0.08)
+    assert left[("aardvark",)] / total < 0.06
 
 
 def test_beside_a_nearly_constant_value_there_is_room_for_few_others():
