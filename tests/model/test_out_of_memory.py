@@ -106,7 +106,7 @@ def tokens(encoder: Encoder, evidence: Any, claim: str) -> int:
     return encoder.count_prefix_tokens((evidence,)) + len(encoder.claim_ids(claim))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     asked=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 11)), min_size=1, max_size=20),
     spare=st.integers(0, 400),

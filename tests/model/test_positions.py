@@ -118,7 +118,7 @@ RATES = [(24, 1), (25, 1), (30, 1), (60, 1), (24_000, 1001), (30_000, 1001), (10
 
 
 @pytest.mark.parametrize(("rate", "per"), RATES)
-@pytest.mark.parametrize("n_frames", only([4, 16, 64], [4, 6, 16, 34, 64]))
+@pytest.mark.parametrize("n_frames", only([4, 64], [4, 6, 16, 34, 64]))
 def test_regular_frames_stand_where_exact_arithmetic_puts_them(rate, per, n_frames):
     """Over all starts in the first minutes and an hour later, and all distances of up to two seconds."""
     first_N = np.concatenate([np.arange(400), 3600 * rate // per + np.arange(100)])

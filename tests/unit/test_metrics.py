@@ -234,6 +234,7 @@ def _clustered(rng: np.random.Generator, n_groups: int = 40, per_group: int = 20
     return margins, labels, groups, norm.cdf(gap / math.sqrt(2 * (effect**2 + spread**2)))
 
 
+@pytest.mark.nightly  # test_bootstrap simulates the same of AUC and Brier score in every run
 def test_the_interval_covers_the_true_auc_when_groups_are_resampled_and_not_when_rows_are() -> None:
     rng = np.random.default_rng(0)
     covered, covered_by_rows = [], []
