@@ -59,7 +59,7 @@ class Guard:
     def __init__(self, app: ASGIApp, limits: Settings, measures: Measures, routes: frozenset[str]) -> None:
         """`routes` are the names that requests are counted under; a stranger's path is counted as `other`."""
         self._app, self._limits, self._measures, self._routes = app, limits, measures, routes
-        hosts = [*LOCAL_HOSTS, *limits.hosts]
+        hosts = list(dict.fromkeys((*LOCAL_HOSTS, *limits.hosts)))
         self._trusted = TrustedHostMiddleware(_passed, hosts, www_redirect=False)
         self._named_hosts = " and ".join(hosts)
         self.draining, self.in_flight = False, 0

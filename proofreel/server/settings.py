@@ -137,15 +137,19 @@ class Faults:
     """Everything wrong with one request, collected before it is refused."""
 
     def __init__(self) -> None:
-        self._all: list[tuple[str, RefusedError]] = []
+        self._all: dict[tuple[str, str], RefusedError] = {}
+        self._n_left_out = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._all)
+    def __len__(self) -> int:
+        return len(self._all)
 
     def add(self, refusal: RefusedError, where: str) -> None:
         """One more, at a place such as `evidence[1].path`; the same words at the same place count once."""
-        if all((where, str(refusal)) != (other, str(known)) for other, known in self._all):
-            self._all.append((where, refusal))
+        self._all.setdefault((where, str(refusal)), refusal)
+
+    def leave_out(self, n: int) -> None:
+        """Count `n` more that are not worded."""
+        self._n_left_out += n
 
     @contextmanager
     def at(self, where: str) -> Iterator[None]:
@@ -164,11 +168,11 @@ class Faults:
 
     def refusal(self) -> RefusedError:
         """All faults as one refusal."""
-        shown, n_more = self._all[:MOST_FAULTS], len(self._all) - MOST_FAULTS
-        lines = [str(refusal) for _, refusal in shown] + ([f"and {n_more} more"] if n_more > 0 else [])
-        faults = tuple((where, str(refusal)) for where, refusal in shown)
-        first = shown[0][1]
-        return RefusedError(first.status, "\n".join(lines), first.retry_after_s, faults)
+        shown = list(self._all)[:MOST_FAULTS]
+        n_more = len(self._all) - len(shown) + self._n_left_out
+        lines = [message for _, message in shown] + ([f"and {n_more} more"] if n_more > 0 else [])
+        first = self._all[shown[0]]
+        return RefusedError(first.status, "\n".join(lines), first.retry_after_s, tuple(shown))
 
 
 def _placed(where: str, message: str) -> str:

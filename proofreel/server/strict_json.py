@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,10 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from .settings import Faults, RefusedError, brief
+from .settings import MOST_FAULTS, Faults, RefusedError, brief
+
+MOST_VALUES = 30_000
+"""Keys and items of one body. Validation takes as long as there are values, and it holds up other requests."""
 
 
 class StrictRoute(APIRoute):
@@ -40,25 +44,46 @@ def loads(body: bytes) -> Any:
     """The value of a JSON text.
 
     Raises:
-        RefusedError: an object names a key twice: readers differ in which of the two they take.
+        RefusedError: 400 an object names a key twice: readers differ in which of the two they take; 413 more than
+            `MOST_VALUES` values.
         ValueError: not JSON.
     """
-    return json.loads(body, object_pairs_hook=_unique)
+    value = json.loads(body, object_pairs_hook=_unique)
+    at_most = sum(body.count(mark) for mark in (b",", b"[", b"{"))  # each value follows one of these
+    if at_most > MOST_VALUES and (n := _n_values(value)) > MOST_VALUES:
+        raise RefusedError(413, f"body: too many values, got {n} of at most {MOST_VALUES}; send less at once")
+    return value
+
+
+def _n_values(value: Any) -> int:
+    """Keys of objects and items of lists, at any depth."""
+    n, waiting = 0, [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, (dict, list)):
+            n += len(inner)
+            waiting.extend(inner.values() if isinstance(inner, dict) else inner)
+    return n
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     keys = dict(pairs)
     if len(keys) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = sorted({name for name in keys if names.count(name) > 1})
+        twice = sorted(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
         raise RefusedError(400, f"body: an object names a key twice, got {brief(', '.join(twice))}; keep one of them")
     return keys
 
 
 def schema_faults(errors: Sequence[Mapping[str, Any]], body: Any, names: Sequence[str]) -> Faults:
-    """What pydantic found, in the project's wording; `names` are keys that a mistyped one may have meant."""
+    """What pydantic found, in the project's wording; `names` are keys that a mistyped one may have meant.
+
+    What would not be written out is only counted: wording a fault costs more than sending one.
+    """
     faults = Faults()
-    for error in errors:
+    for i, error in enumerate(errors):
+        if len(faults) == MOST_FAULTS:
+            faults.leave_out(len(errors) - i)
+            break
         where = place(error["loc"], body, error["type"])
         problem, remedy = _words(error, names)
         faults.add(RefusedError(400, f"{where}: {problem}, got {_got(error)}; {remedy}"), where)
