@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -22,8 +21,9 @@ from proofreel.models.decision import Verdict, failed
 
 try:
     import httpx
+    from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_result, stop_after_attempt
 except ImportError as error:
-    raise ConfigError('client: needs httpx, got no such package; pip install "proofreel[serve]"') from error
+    raise ConfigError(f'client: needs {error.name}, got no such package; pip install "proofreel[serve]"') from error
 
 BUSY = (429, 503)
 MOST_WAIT_S = 30.0
@@ -60,14 +60,12 @@ class _Asking:
             "timeout": httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
             "trust_env": False,
         }
-
-    def wait_s(self, response: httpx.Response, attempt: int) -> float | None:
-        """Seconds until the next try; None if this answer is final. Waits are random, to spread the clients out."""
-        if response.status_code not in BUSY or attempt >= self.retries:
-            return None
-        header = response.headers.get("Retry-After", "")
-        least = float(header) if header.isdigit() else 0.25 * 2**attempt
-        return min(MOST_WAIT_S, least * random.uniform(0.75, 1.25))
+        self._tries: dict[str, Any] = {
+            "retry": retry_if_result(lambda response: response.status_code in BUSY),
+            "stop": stop_after_attempt(retries + 1),
+            "wait": _wait_s,
+            "retry_error_callback": lambda tries: tries.outcome.result(),  # the last answer is read as it is
+        }
 
     def read(self, response: httpx.Response) -> Any:
         """The JSON of an answer; `ServerRefusedError` with the server's own words for one that is an error."""
@@ -118,10 +116,7 @@ class Client(_Asking):
 
     def upload(self, file: str | Path) -> str:
         """Send a video or image; the name that evidence calls it by until the server ends or needs the room."""
-        try:
-            return self.read(self._http.post("/upload", content=Path(file).read_bytes()))["path"]
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self.lost(error) from error
+        return self._send("POST", "/upload", content=Path(file).read_bytes())["path"]
 
     def info(self) -> dict[str, Any]:
         """Fingerprint, threshold, sampling and limits of the server."""
@@ -129,16 +124,13 @@ class Client(_Asking):
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
         """The JSON answer of any route."""
-        attempt = 0
-        while True:
-            try:
-                response = self._http.request(method, path, json=body)
-            except (httpx.TransportError, httpx.InvalidURL) as error:
-                raise self.lost(error) from error
-            if (wait_s := self.wait_s(response, attempt)) is None:
-                return self.read(response)
-            time.sleep(wait_s)
-            attempt += 1
+        return self._send(method, path, json=body)
+
+    def _send(self, method: str, path: str, **body: Any) -> Any:
+        try:
+            return self.read(Retrying(**self._tries)(self._http.request, method, path, **body))
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise self.lost(error) from error
 
     def close(self) -> None:
         """Close its connections."""
@@ -179,10 +171,7 @@ class AsyncClient(_Asking):
     async def upload(self, file: str | Path) -> str:
         """As `Client.upload`."""
         content = await asyncio.to_thread(Path(file).read_bytes)
-        try:
-            return self.read(await self._http.post("/upload", content=content))["path"]
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self.lost(error) from error
+        return (await self._send("POST", "/upload", content=content))["path"]
 
     async def info(self) -> dict[str, Any]:
         """As `Client.info`."""
@@ -190,16 +179,13 @@ class AsyncClient(_Asking):
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         """As `Client.ask`."""
-        attempt = 0
-        while True:
-            try:
-                response = await self._http.request(method, path, json=body)
-            except (httpx.TransportError, httpx.InvalidURL) as error:
-                raise self.lost(error) from error
-            if (wait_s := self.wait_s(response, attempt)) is None:
-                return self.read(response)
-            await asyncio.sleep(wait_s)
-            attempt += 1
+        return await self._send(method, path, json=body)
+
+    async def _send(self, method: str, path: str, **body: Any) -> Any:
+        try:
+            return self.read(await AsyncRetrying(**self._tries)(self._http.request, method, path, **body))
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise self.lost(error) from error
 
     async def close(self) -> None:
         """Close its connections."""
@@ -212,6 +198,14 @@ class AsyncClient(_Asking):
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _wait_s(tries: RetryCallState) -> float:
+    """Seconds until the next try. Random, to spread the clients out, also where the server says how long."""
+    assert tries.outcome is not None
+    header = tries.outcome.result().headers.get("Retry-After", "")
+    least_s = float(header) if header.isdecimal() else 0.25 * 2 ** min(tries.attempt_number - 1, 10)
+    return min(MOST_WAIT_S, least_s * random.uniform(0.75, 1.25))
 
 
 def _question(

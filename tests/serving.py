@@ -1,6 +1,5 @@
 """A real server in this process, on a free port of the loopback, for the tests of `proofreel serve`."""
 
-import asyncio
 import shutil
 import socket
 import threading
@@ -13,7 +12,7 @@ from typing import Any
 from hanging import HANGS
 
 from proofreel.server.app import Service
-from proofreel.server.launch import DrainingServer, listen, load, server_of
+from proofreel.server.launch import Serving, listen, load
 from proofreel.server.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -23,10 +22,10 @@ CLAIMS = ["Action is chopping.", "Tool is knife.", "Ingredient is onion.", "Loca
 
 
 class Running:
-    """A server that answers at `url`; `service` is what it serves."""
+    """A server that answers at `url`; `service` is what it serves, `serving.stop` what a signal calls."""
 
-    def __init__(self, url: str, service: Service, server: DrainingServer, thread: threading.Thread) -> None:
-        self.url, self.service, self.server, self.thread = url, service, server, thread
+    def __init__(self, url: str, service: Service, serving: Serving, thread: threading.Thread) -> None:
+        self.url, self.service, self.serving, self.thread = url, service, serving, thread
 
     @property
     def port(self) -> int:
@@ -43,16 +42,16 @@ def serving(root: Path | None, cache: Path, **limits: Any) -> Iterator[Running]:
     """The kitchen verifier, served until the block ends."""
     service = load(VERIFIER, root, Settings(**limits), cache, device="cpu", untrained_evidence=True)
     with listen("127.0.0.1", 0) as bound:
-        server = server_of(service)
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve([bound])), daemon=True)
+        running = Serving(service, bound)
+        thread = threading.Thread(target=running.run, daemon=True)
         thread.start()
-        while not server.started:
+        while not running.server.started:
             assert thread.is_alive()
             time.sleep(0.01)
         try:
-            yield Running(f"http://127.0.0.1:{bound.getsockname()[1]}", service, server, thread)
+            yield Running(f"http://127.0.0.1:{bound.getsockname()[1]}", service, running, thread)
         finally:
-            server.should_exit = True
+            running.server.should_exit = True
             thread.join(30)
     assert not thread.is_alive()
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -27,27 +29,48 @@ from .media_root import MediaRoot
 from .settings import Settings
 from .uploads import Uploads
 
+_TICK_S = 0.1
 
-class DrainingServer(uvicorn.Server):
-    """Uvicorn, but the first signal lets requests in progress end while new ones get 503; the second one ends it."""
 
-    def __init__(self, service: Service, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._service, self._drain_until = service, 0.0
+class Serving:
+    """A service on a socket. The server runs in a thread of its own, where uvicorn leaves signals alone.
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Called in the main thread, between its other steps."""
+    `stop` is what a signal does: requests in progress are answered and new ones get 503; again, and nothing is waited
+    for. Uvicorn alone would close the socket at once, and a balancer would see a machine that is gone, not one that
+    says it is leaving.
+    """
+
+    def __init__(self, service: Service, bound: socket.socket) -> None:
+        self._service, self._bound, self._drain_until = service, bound, math.inf
+        self.server = uvicorn.Server(
+            uvicorn.Config(
+                service.app,  # type: ignore[arg-type]
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=30,
+                timeout_graceful_shutdown=max(1, round(service.limits.drain_s)),
+                backlog=2048,
+            )
+        )
+
+    def stop(self, *_: Any) -> None:
+        """Called from any thread, or as a handler of signals."""
         if self._service.app.draining:
-            self.force_exit, self.should_exit = self.should_exit, True
+            self.server.force_exit = self.server.should_exit = True
             return
         self._service.app.draining = True
         self._drain_until = time.monotonic() + self._service.limits.drain_s
 
-    async def on_tick(self, counter: int) -> bool:
-        """Called ten times a second."""
-        if self._service.app.draining and (not self._service.app.in_flight or time.monotonic() > self._drain_until):
-            self.should_exit = True
-        return await super().on_tick(counter)
+    def run(self) -> None:
+        """Serve until `stop` was called and what was in progress is answered, or `drain_s` are over."""
+        thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self._bound])), daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(_TICK_S)
+            app = self._service.app
+            if app.draining and (not app.in_flight or time.monotonic() > self._drain_until):
+                self.server.should_exit = True
 
 
 def load(
@@ -73,20 +96,6 @@ def load(
         limits.max_pixels,
     )
     return Service(verifier, Path(directory).resolve().name, root, library, limits)
-
-
-def server_of(service: Service) -> DrainingServer:
-    """A server that is not yet bound; give `serve` a socket of `listen`."""
-    config = uvicorn.Config(
-        service.app,  # type: ignore[arg-type]
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=max(1, round(service.limits.drain_s)),
-        backlog=2048,
-    )
-    return DrainingServer(service, config)
 
 
 def check_exposure(host: str, token: str | None, no_token: bool) -> None:
@@ -146,12 +155,14 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
 
 def run(service: Service, host: str, port: int) -> None:
     """Serve until SIGINT or SIGTERM; the address is printed once connections are taken."""
-    with listen(host, port) as bound, suppress(KeyboardInterrupt):
+    with listen(host, port) as bound, swept(service.uploads.folder), closing(service.uploads):
         name, number = bound.getsockname()[:2]
         shown = f"[{name}]" if ":" in name else name
+        serving = Serving(service, bound)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signal_number, serving.stop)
         print(f"serving {service.verifier.fingerprint[:12]} on http://{shown}:{number}", flush=True)
-        with swept(service.uploads.folder):
-            asyncio.run(server_of(service).serve([bound]))
+        serving.run()
 
 
 @contextmanager

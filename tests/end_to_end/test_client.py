@@ -131,6 +131,21 @@ def test_a_busy_server_is_asked_again_as_often_as_allowed():
         assert server.asked == 6
 
 
+def test_an_upload_waits_for_a_busy_server_as_a_question_does(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"a picture")
+
+    async def upload(url):
+        async with AsyncClient(url) as client:
+            return await client.upload(tmp_path / "a.png")
+
+    with scripted(BUSY, (200, {}, b'{"path": "upload:a.png"}')) as (server, url):
+        with Client(url) as client:
+            assert client.upload(tmp_path / "a.png") == "upload:a.png"
+        server.asked = 0
+        assert asyncio.run(upload(url)) == "upload:a.png"
+        assert server.asked == 2
+
+
 def test_no_other_refusal_is_asked_again():
     with scripted((500, {}, b'{"error": {"message": "server: failed", "type": "internal"}}')) as (server, url):
         for error in both(url, ["x"], Passage("y")):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -11,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from hanging import HANGS, prepare_or_hang
 from serving import CLAIMS, VERIFIER, media_root, raw, serving, until
 
@@ -278,9 +278,9 @@ def test_a_full_queue_says_when_to_come_back_and_a_late_answer_is_an_error(tmp_p
     with serving(None, tmp_path / "cache", **limits) as server, ThreadPoolExecutor(2) as pool:
         body = {"claims": ["x"] * 8, "evidence": EVIDENCE}
         with server.service.verifier.scorer.lock:
-            first = pool.submit(httpx.post, f"{server.url}/score", json=body)
+            first = pool.submit(httpx.post, f"{server.url}/score", json=body, timeout=60.0)
             until(lambda: server.count("proofreel_queue_claims") == 8)
-            answer = httpx.post(f"{server.url}/score", json=body)
+            answer = httpx.post(f"{server.url}/score", json=body, timeout=60.0)
             assert "busy" in refused(answer, 429)
             assert int(answer.headers["Retry-After"]) >= 1
             assert httpx.get(f"{server.url}/healthz").status_code == 200
@@ -303,20 +303,40 @@ def test_clients_of_a_busy_server_wait_and_are_all_answered(tmp_path):
 
 
 def test_shutdown_answers_what_is_in_progress_and_refuses_what_is_new(tmp_path):
-    with serving(None, tmp_path / "cache") as server, ThreadPoolExecutor(1) as pool, httpx.Client() as kept:
+    patient: dict[str, Any] = {"timeout": 300.0}
+    body = {"claims": CLAIMS, "evidence": EVIDENCE}
+    with (
+        serving(None, tmp_path / "cache", drain_s=600.0, timeout_s=600.0) as server,
+        ThreadPoolExecutor(1) as pool,
+        httpx.Client(**patient) as kept,
+    ):
         assert kept.get(f"{server.url}/healthz").status_code == 200
-        body = {"claims": CLAIMS, "evidence": EVIDENCE}
         with server.service.verifier.scorer.lock:
-            first = pool.submit(httpx.post, f"{server.url}/score", json=body)
+            first = pool.submit(httpx.post, f"{server.url}/score", json=body, **patient)
             until(lambda: server.count("proofreel_queue_claims") == len(CLAIMS))
-            server.server.handle_exit(signal.SIGTERM, None)
+            server.serving.stop()
             assert "shutting down" in refused(kept.post(f"{server.url}/score", json=body), 503)
-            assert "shutting down" in refused(httpx.post(f"{server.url}/score", json=body), 503)
-            assert httpx.get(f"{server.url}/healthz").status_code == 503
+            assert "shutting down" in refused(httpx.post(f"{server.url}/score", json=body, **patient), 503)
+            assert httpx.get(f"{server.url}/healthz", **patient).status_code == 503
             assert server.thread.is_alive()
+            assert type(server.serving.server) is uvicorn.Server  # nothing of its private parts is replaced
         assert [v["error"] for v in first.result().json()["verdicts"]] == [None] * len(CLAIMS)
-        server.thread.join(30)
+        server.thread.join(300)
         assert not server.thread.is_alive()
+
+
+def test_a_second_signal_does_not_wait_for_what_is_in_progress(tmp_path):
+    body = {"claims": CLAIMS, "evidence": EVIDENCE}
+    with serving(None, tmp_path / "cache", drain_s=600.0, timeout_s=600.0) as server, ThreadPoolExecutor(1) as pool:
+        with server.service.verifier.scorer.lock:
+            first = pool.submit(httpx.post, f"{server.url}/score", json=body, timeout=300.0)
+            until(lambda: server.count("proofreel_queue_claims") == len(CLAIMS))
+            server.serving.stop()
+            server.serving.stop()
+            server.thread.join(300)
+            assert not server.thread.is_alive()
+        lost = first.exception()
+        assert isinstance(lost, httpx.TransportError) or (lost is None and first.result().status_code == 500)
 
 
 def start(tmp_path, *flags):
