@@ -9,14 +9,17 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...core import ConfigError, Pair, from_mapping
 
-_WHITESPACE = " \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+_WHITESPACE = re.compile(r"[ \t\r\n]*")
 _STOP = "the records after it were not read"
 
 
@@ -133,15 +136,28 @@ def reject(record: Record | Row, message: str, id: str | None = None, kind: str 
 
 
 def read_json_records(path: Path) -> Iterator[Record | Rejected]:
-    """Every object of a JSON list or of a JSON lines file (distinguished by the first character), BOM accepted."""
-    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
-    if data.lstrip().startswith(b"["):
-        yield from _list_items(str(path), data)
-    elif path.suffix == ".json" and data.strip():
-        message = f"file must be a JSON list of objects, got {data.strip()[:20]!r}; wrap the records in [ ]"
+    """Every object of a JSON list or of a JSON lines file (distinguished by the first character), BOM accepted.
+
+    JSON lines are read line by line, as records are taken; a list is read whole.
+    """
+    first = _first_byte(path)
+    if first == b"[":
+        yield from _list_items(str(path), path.read_bytes().removeprefix(_BOM))
+    elif path.suffix == ".json" and first:
+        got = path.read_bytes().removeprefix(_BOM).strip()[:20]
+        message = f"file must be a JSON list of objects, got {got!r}; wrap the records in [ ]"
         yield Rejected(str(path), 1, None, kind_of(message), message)
     else:
-        yield from _lines(str(path), data)
+        yield from _lines(path)
+
+
+def _first_byte(path: Path) -> bytes:
+    """The first byte that is no white space; empty where there is none."""
+    with path.open("rb") as file:
+        for line in file:
+            if text := line.removeprefix(_BOM).lstrip():
+                return text[:1]
+    return b""
 
 
 def read_json_members(path: Path, *under: str) -> Iterator[Record | Rejected]:
@@ -150,133 +166,172 @@ def read_json_members(path: Path, *under: str) -> Iterator[Record | Rejected]:
     `under` names the keys that lead from the file's outermost object to the one meant. A member that is damaged, or an
     object without those keys, is a rejection.
     """
-    file, data = str(path), path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    file, data = str(path), path.read_bytes().removeprefix(_BOM)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         yield _not_utf8(file, data.count(b"\n", 0, error.start) + 1, error)
         return
-    yield from _members(file, text, _skip(text, 0), under)
+    del data
+    end = yield from _members(_Text(file, text), _skip(text, 0), under)
+    if not under and end >= 0 and (rest := text[end:].strip()):
+        line = text.count("\n", 0, _skip(text, end)) + 1
+        yield _broken(file, line, f"text after the closing }}, got {rest[:20]!r}; remove it")
 
 
-def _members(file: str, text: str, position: int, under: tuple[str, ...]) -> Iterator[Record | Rejected]:
-    def line(at: int) -> int:
-        return text.count("\n", 0, at) + 1
+class _Text:
+    """A JSON text read from its start to its end, and the lines of what is read."""
 
-    if text[position : position + 1] != "{":
-        yield _broken(
-            file, line(position), f"not an object, got {text[position : position + 20]!r}; see docs/formats.md"
-        )
-        return
+    def __init__(self, file: str, text: str) -> None:
+        self.file, self.text = file, text
+        self._at, self._line = 0, 1
+        self._repeated: set[str] = set()
+        self._decoder = json.JSONDecoder(object_pairs_hook=self._object)
+
+    def line(self, position: int) -> int:
+        """The line of a position, counted on from that of the latest one: positions only grow."""
+        self._line += self.text.count("\n", self._at, position)
+        self._at = position
+        return self._line
+
+    def __getitem__(self, position: int) -> str:
+        """The character there; empty at the end."""
+        return self.text[position : position + 1]
+
+    def shown(self, position: int, most: int = 20) -> str:
+        """What stands there, for a message."""
+        return repr(self.text[position : position + most])
+
+    def parse(self, line: int, position: int, stop: str = "") -> tuple[Record | Rejected, int]:
+        """The value at `position` and where it ends; -1 where reading cannot go on. A key given twice is an error."""
+        self._repeated.clear()
+        start = _skip(self.text, position)
+        try:
+            value, end = self._decoder.raw_decode(self.text, start)
+        except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
+            at = line + (self.text.count("\n", start, error.pos) if isinstance(error, json.JSONDecodeError) else 0)
+            got = self.shown(start, 40)
+            return _broken(self.file, at, f"the record is not JSON, got {got} ({error}); repair it{stop}"), -1
+        if self._repeated:
+            got = sorted(self._repeated)
+            message = f"a key is given twice in one object, got {got}; keep one, or use a list of values"
+            return Rejected(self.file, line, None, kind_of(message), message), end
+        return Record(self.file, line, value), end
+
+    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) < len(pairs):
+            self._repeated |= {key for key, n in Counter(key for key, _ in pairs).items() if n > 1}
+        return members
+
+
+def _members(text: _Text, position: int, under: tuple[str, ...]) -> Generator[Record | Rejected, None, int]:
+    """Returns where the object ends; -1 where reading stopped."""
+    if text[position] != "{":
+        yield _no_object(text, position)
+        return -1
     keys: set[str] = set()
-    position = _skip(text, position + 1)
-    while text[position : position + 1] != "}":
-        start = position
-        key, position = _parse(file, line(start), text, position, stop=f", {_STOP}")
-        colon = _skip(text, position)
-        if isinstance(key, Rejected) or not isinstance(key.value, str) or text[colon : colon + 1] != ":":
-            yield (
-                key
-                if isinstance(key, Rejected)
-                else _broken(
-                    file, line(start), f"no key and colon, got {text[start : start + 20]!r}; repair it, {_STOP}"
-                )
-            )
-            return
+    position = _skip(text.text, position + 1)
+    while text[position] != "}":
+        start, line = position, text.line(position)
+        key, position = text.parse(line, position, stop=f", {_STOP}")
+        if isinstance(key, Rejected):
+            yield key
+            return -1
+        colon = _skip(text.text, position)
+        if not isinstance(key.value, str) or text[colon] != ":":
+            yield _broken(text.file, line, f"no key and colon, got {text.shown(start)}; repair it, {_STOP}")
+            return -1
         if key.value in keys:
-            yield _broken(file, line(start), f"a key is given twice in one object, got {key.value!r}; keep one")
+            message = f"a key is given twice in one object, got {key.value!r}; keep one"
+            yield Rejected(text.file, line, None, kind_of(message), message)
         keys.add(key.value)
         if under and key.value == under[0]:
-            yield from _members(file, text, _skip(text, colon + 1), under[1:])
-            return
-        item, position = _parse(file, line(start), text, colon + 1, stop=f", {_STOP}")
+            return (yield from _members(text, _skip(text.text, colon + 1), under[1:]))
+        item, position = text.parse(line, colon + 1, stop=f", {_STOP}")
         if not under:
-            yield Record(file, line(start), (key.value, item.value)) if isinstance(item, Record) else item
+            yield Record(text.file, line, (key.value, item.value)) if isinstance(item, Record) else item
         if position < 0:
-            return
-        position = _skip(text, position)
-        if text[position : position + 1] == ",":
-            position = _skip(text, position + 1)
-        elif text[position : position + 1] != "}":
-            got = text[position : position + 20]
-            yield _broken(file, line(position), f"the object is not closed, got {got!r}; is the file cut short?")
-            return
+            return -1
+        position = _skip(text.text, position)
+        if text[position] == ",":
+            position = _skip(text.text, position + 1)
+        elif text[position] != "}":
+            got = text.shown(position)
+            yield _broken(
+                text.file, text.line(position), f"the object is not closed, got {got}; is the file cut short?"
+            )
+            return -1
     if under:
-        yield _broken(file, line(position), f"the object has no such key, got no {under[0]!r}; see docs/formats.md")
+        message = f"the object has no such key, got no {under[0]!r}; see docs/formats.md"
+        yield Rejected(text.file, text.line(position), None, kind_of(message), message)
+    return position + 1
 
 
-def _lines(file: str, data: bytes) -> Iterator[Record | Rejected]:
-    for number, line in enumerate(data.split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            text = line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            yield _not_utf8(file, number, error)
-            continue
-        item, end = _parse(file, number, text, 0)
-        if isinstance(item, Record) and text[end:].strip():
-            item = _broken(file, number, f"text after the record, got {text[end:].strip()[:20]!r}; one object a line")
-        yield item
+def _no_object(text: _Text, position: int) -> Rejected:
+    """Another JSON value is of the wrong shape; anything else is no JSON."""
+    line, got = text.line(position), text.shown(position)
+    if isinstance(text.parse(line, position)[0], Rejected):
+        return _broken(text.file, line, f"not an object, got {got}; see docs/formats.md")
+    message = f"value is not an object, got {got}; see docs/formats.md"
+    return Rejected(text.file, line, None, kind_of(message), message)
+
+
+def _lines(path: Path) -> Iterator[Record | Rejected]:
+    file = str(path)
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            line = line.removesuffix(b"\n")
+            line = line.removeprefix(_BOM) if number == 1 else line
+            if not line.strip():
+                continue
+            try:
+                text = _Text(file, line.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                yield _not_utf8(file, number, error)
+                continue
+            item, end = text.parse(number, 0)
+            if isinstance(item, Record) and (rest := text.text[end:].strip()):
+                item = _broken(file, number, f"text after the record, got {rest[:20]!r}; one object a line")
+            yield item
 
 
 def _list_items(file: str, data: bytes) -> Iterator[Record | Rejected]:
     try:
-        text = data.decode("utf-8")
+        text = _Text(file, data.decode("utf-8"))
     except UnicodeDecodeError as error:
         yield _not_utf8(file, data.count(b"\n", 0, error.start) + 1, error)
         return
-    position, line, counted = text.index("[") + 1, 1, 0
+    position = text.text.index("[") + 1
     while True:
-        position = _skip(text, position)
-        line, counted = line + text.count("\n", counted, position), position
-        if text[position : position + 1] == "]":
-            if rest := text[position + 1 :].strip():
+        position = _skip(text.text, position)
+        line = text.line(position)
+        if text[position] == "]":
+            if rest := text.text[position + 1 :].strip():
                 yield _broken(file, line, f"text after the closing ], got {rest[:20]!r}; remove it")
             return
-        if position == len(text):
+        if not text[position]:
             yield _broken(file, line, "the list is not closed, got the end of the file; is the file cut short?")
             return
-        item, position = _parse(file, line, text, position, stop=f", {_STOP}")
+        item, position = text.parse(line, position, stop=f", {_STOP}")
         yield item
         if position < 0:
             return
-        position = _skip(text, position)
-        if text[position : position + 1] == ",":
+        position = _skip(text.text, position)
+        if text[position] == ",":
             position += 1
-        elif text[position : position + 1] != "]":
-            line += text.count("\n", counted, position)
-            got = text[position : position + 20]
-            yield _broken(file, line, f"no comma or ] after a record, got {got!r}; repair it, {_STOP}")
+        elif text[position] != "]":
+            got = text.shown(position)
+            message = f"no comma or ] after a record, got {got}; repair it, {_STOP}"
+            yield _broken(file, text.line(position), message)
             return
 
 
-def _parse(file: str, line: int, text: str, position: int, stop: str = "") -> tuple[Record | Rejected, int]:
-    """The JSON value at `position` and where it ends; -1 where reading cannot go on. A key given twice is an error."""
-    repeated: list[str] = []
-
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in items]
-        repeated.extend(key for key in dict.fromkeys(keys) if keys.count(key) > 1)
-        return dict(items)
-
-    start = _skip(text, position)
-    try:
-        value, end = json.JSONDecoder(object_pairs_hook=pairs).raw_decode(text, start)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is a plain ValueError
-        at = line + (text.count("\n", start, error.pos) if isinstance(error, json.JSONDecodeError) else 0)
-        got = text[start : start + 40]
-        return _broken(file, at, f"the record is not JSON, got {got!r} ({error}); repair it{stop}"), -1
-    if repeated:
-        message = f"a key is given twice in one object, got {repeated}; keep one, or use a list of values"
-        return Rejected(file, line, None, kind_of(message), message), end
-    return Record(file, line, value), end
-
-
 def _skip(text: str, position: int) -> int:
-    while position < len(text) and text[position] in _WHITESPACE:
-        position += 1
-    return position
+    """The first position that is no white space."""
+    match = _WHITESPACE.match(text, position)
+    assert match is not None
+    return match.end()
 
 
 def _broken(file: str, line: int, what: str) -> Rejected:
@@ -290,7 +345,7 @@ def _not_utf8(file: str, line: int, error: UnicodeDecodeError) -> Rejected:
 
 def read_csv_records(path: Path, columns: set[str]) -> Iterator[Record | Rejected]:
     """Every row of a CSV file as a dict of `columns` only: the other columns are not read."""
-    data = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    data = path.read_bytes().removeprefix(_BOM)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
