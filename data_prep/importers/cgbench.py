@@ -8,6 +8,7 @@ a question may have several clues, which belong together (CG-Bench paper, sectio
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, r
 from .qa_statements import LETTERS, Rewrite, distinct_options, option_number, plain_options, same_text, statements
 
 _TEXT_KEYS = ("video_uid", "question", "answer", "domain", "sub_category")
+_UNREADABLE = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 _ROUNDED_S = 1.0  # `duration` is in whole seconds, rounded up
 
 
@@ -126,7 +128,7 @@ def _question(record: Record, options: CGBenchOptions, durations: dict[str, floa
     value = record.value
     _check_types(value)
     choices = plain_options(value["choices"])
-    right = option_number(value["right_answer"], choices)
+    right = option_number(value.get("right_answer"), choices)
     if same_text(value["answer"]) not in (same_text(choices[right]), same_text(value["choices"][right])):
         raise RowError(
             f"right_answer is another choice than answer, got {value['right_answer']!r}, {choices[right]!r} for "
@@ -149,6 +151,8 @@ def _check_types(value: Any) -> None:
         raise RowError(f"annotation must be an object, got {type(value).__name__}; see docs/formats.md")
     if isinstance(value.get("qid"), bool) or not isinstance(value.get("qid"), (int, str)) or value["qid"] == "":
         raise RowError(f"qid must be a number or text, got {value.get('qid')!r}; number the questions")
+    if _UNREADABLE.search(str(value["qid"])):
+        raise RowError(f"qid holds control or surrogate characters, got {value['qid']!r}; number the questions")
     for key in _TEXT_KEYS:
         if not isinstance(value.get(key), str) or not value[key].strip():
             raise RowError(f"{key} must be text, got {value.get(key)!r}; fill it in")

@@ -14,6 +14,7 @@ from proofreel.core.spans import overlap_s
 from proofreel.data_prep.importers.base import Rejected, Row
 from proofreel.data_prep.importers.cgbench import CGBenchOptions, read
 
+MISSING = object()
 QUESTION = {
     "qid": 7,
     "video_uid": "vid",
@@ -125,7 +126,6 @@ def test_a_model_may_write_the_claims_and_its_failure_is_no_row(tmp_path):
     [
         ({"right_answer": "A"}, "another choice than answer"),
         ({"right_answer": "D"}, "names no option"),
-        ({"right_answer": None}, "names no option"),
         ({"choices": [str(n) for n in range(27)]}, "more options than letters"),
         ({"choices": []}, "names no option"),
         ({"choices": ["Red", None]}, "choices must be"),
@@ -139,12 +139,16 @@ def test_a_model_may_write_the_claims_and_its_failure_is_no_row(tmp_path):
         ({"duration": float("inf")}, "duration must be"),
         ({"duration": True}, "duration must be"),
         ({"qid": None}, "qid must be"),
+        ({"qid": "a\ud800"}, "qid holds control or surrogate characters"),
+        ({"qid": "a\0b"}, "qid holds control or surrogate characters"),
+        ({"right_answer": MISSING}, "names no option"),
         ({"question": " "}, "question must be"),
         ({"video_uid": 3}, "video_uid must be"),
     ],
 )
 def test_a_damaged_question_is_one_rejection_and_hides_no_other(tmp_path, change, reason):
-    found = read_all(tmp_path, {**QUESTION, **change}, {**QUESTION, "qid": 8})
+    damaged = {key: value for key, value in {**QUESTION, **change}.items() if value is not MISSING}
+    found = read_all(tmp_path, damaged, {**QUESTION, "qid": 8})
     (rejected,) = rejected_of(found)
     assert reason in rejected.reason
     assert (rejected.line, rejected.blocking) == (2, True)
