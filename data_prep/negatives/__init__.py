@@ -1,6 +1,6 @@
 """False pairs: swapped evidence, altered claims, altered evidence, proposals of a language model, hard negatives."""
 
-from .claim_changes import altered_claims, violations
+from .claim_changes import altered_claims, violations, without_facts
 from .evidence_changes import ORIGINS, AlteredEvidenceConfig, altered_evidence
 from .evidence_index import Known
 from .hard_mining import Mined, MiningConfig, Review, mine
@@ -54,5 +54,6 @@ __all__ = [
     "swapped_negatives",
     "swapped_suffix",
     "violations",
+    "without_facts",
     "words_of",
 ]

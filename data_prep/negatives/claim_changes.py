@@ -33,6 +33,7 @@ from .phrases import (
     claim_of,
     conceptual_value,
     contextual_phrase,
+    is_contextual,
     phrase_of,
     words_of,
 )
@@ -264,6 +265,12 @@ def altered_claims(
                 taken.add(normal_claim(altered[1]))
                 made.append(_pair(pair, *altered))
     return made, wanted - len(made)
+
+
+def without_facts(pairs: Iterable[Pair]) -> int:
+    """How many of these supported pairs no rule can alter by their role: captions, answers and other sentences."""
+    supported = (pair for pair in pairs if pair.label == "supported")
+    return sum(not is_contextual(pair.role) and conceptual_value(pair.role, pair.claim) is None for pair in supported)
 
 
 def _captions(pairs: Iterable[Pair]) -> set[str]:

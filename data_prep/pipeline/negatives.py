@@ -36,6 +36,7 @@ from ..negatives import (
     segment_rank,
     swap_targets,
     swapped_suffix,
+    without_facts,
 )
 from .config import BuildConfig
 from .staging import INDEXES, LEFT_OUT, Staging, Stored, claim_key, evidence_of
@@ -43,6 +44,7 @@ from .staging import INDEXES, LEFT_OUT, Staging, Stored, claim_key, evidence_of
 _COMMIT_EVERY = 20_000
 _COMMIT_MODEL_EVERY = 50  # answers of a model cost more than rows
 _THERE = "negatives that were there already"
+_NO_FACTS = "altered claims of rows that are neither facts nor verb phrases (altered_per_claim, docs/negatives.md)"
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,11 @@ def _claims(staging: Staging, config: BuildConfig, split: Split, last: int, voca
     def work(after: int) -> Iterator[tuple[Segment, _SegmentNegatives]]:
         true_of, per_claim = _true_in_groups(staging), config.negatives.altered_per_claim
         for e, stored in _stored_segments(staging, split, last, after):
-            made, missing = altered_claims(_pairs(stored), vocabulary, per_claim, config.seed, true_of(stored))
-            yield (e, stored), _SegmentNegatives(made, Counter({"altered claims without a value": missing}))
+            pairs = _pairs(stored)
+            made, missing = altered_claims(pairs, vocabulary, per_claim, config.seed, true_of(stored))
+            no_facts = per_claim * without_facts(pairs)
+            reasons = Counter({_NO_FACTS: no_facts, "altered claims without a value": missing - no_facts})
+            yield (e, stored), _SegmentNegatives(made, reasons)
 
     return work
 

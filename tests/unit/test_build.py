@@ -363,3 +363,30 @@ def test_the_real_clips_build_with_media_and_every_sentence_balanced(shared_data
     assert len({p.claim for p in pairs}) >= 60
     assert all(Path(e.path).is_file() for p in pairs for e in p.evidence if isinstance(e, VideoSegment))
     shutil.rmtree(tmp_path / "clips")
+
+
+def test_altered_claims_of_captions_are_counted_with_the_reason(tmp_path):
+    """A build of captions with altered_per_claim made nothing, and called that a lack of values."""
+    videos = {
+        f"v{i}": {
+            "duration": 20.0,
+            "subset": "training",
+            "annotations": [{"id": 0, "segment": [1, 9], "sentence": f"cut onion {i}"}],
+        }
+        for i in range(8)
+    }
+    path = tmp_path / "captions.json"
+    path.write_text(json.dumps({"database": videos}), encoding="utf-8")
+    facts = write_annotations(tmp_path / "in", *(annotation(i, negative_contextual=[]) for i in range(3)))
+    config = BuildConfig(
+        str(tmp_path / "out"),
+        (SourceConfig("youcook2", str(path)), SourceConfig("facts", str(facts))),
+        negatives=NegativesConfig(swapped_per_claim=0, altered_per_claim=2),
+        media="absent",
+        shortcut_probe=False,
+        card=False,
+    )
+    left_out = build(config)["left_out"]
+    (reason,) = (reason for reason in left_out if "neither facts nor verb phrases" in reason)
+    assert left_out[reason] == 2 * len(videos)
+    assert sum(number for other, number in left_out.items() if other != reason) <= 2 * 2 * 3
