@@ -24,7 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--recalibrate needs --merge or --time-rule, and --merge-dtype needs --merge")
 
     from proofreel.core import ProofreelError, say_next
-    from proofreel.eval.publishing import Change, Evaluation, export, push_to_hub, shortcomings
+    from proofreel.eval.publishing import Change, Evaluation, export, shortcomings
+    from proofreel.models.directory import push_to_hub
 
     try:
         result = export(

@@ -6,8 +6,10 @@ Public names load on first use, so that `import proofreel` and `proofreel --help
 import logging as _logging
 from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
+from typing import Any as _Any
 
 from proofreel.core import on_first_use
+from proofreel.core import show_evidence_with as _show_evidence_with
 
 if TYPE_CHECKING:
     from proofreel.core import Image, Pair, Passage, ProofreelError, Transcript, VideoSegment
@@ -59,6 +61,15 @@ __all__ = [
 
 
 __getattr__ = on_first_use(__name__, __file__)
+
+
+def _evidence_html(evidence: tuple[_Any, ...]) -> str:
+    from proofreel.models.display import evidence_html
+
+    return evidence_html(evidence)
+
+
+_show_evidence_with(_evidence_html)
 
 
 def __dir__() -> list[str]:

@@ -7,13 +7,11 @@ from ...core import on_first_use
 if TYPE_CHECKING:
     from .evaluation import shortcomings
     from .exporting import Change, Evaluation, export
-    from .hub import push_to_hub
 
 __all__ = [
     "Change",
     "Evaluation",
     "export",
-    "push_to_hub",
     "shortcomings",
 ]
 

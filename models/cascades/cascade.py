@@ -30,7 +30,6 @@ from ..decision import (
     AbstainBand,
     Decision,
     Judge,
-    Ranked,
     Uncalibrated,
     Verdict,
     calibration_of,
@@ -41,7 +40,7 @@ from ..decision import (
 )
 from ..engine import PrefixCache, Progress
 from ..questions import as_claims, as_evidence, as_evidences, as_pairs, one_claim
-from ..verifier import CrossEncoding, Verifier
+from ..verifier import CrossEncoding, Ranking, Verdicts, Verifier
 from .directory import open_cascade, write_cascade
 from .plan import NOBODY, Band, CascadePlan, View
 
@@ -235,7 +234,7 @@ class Cascade:
         prior: float | None = None,
         operating_point: str | None = None,
         shrink_frames: bool = False,
-    ) -> list[CascadeVerdict]:
+    ) -> Verdicts[CascadeVerdict]:
         """Judge K claims against one evidence; arguments as for `Verifier.score`."""
         judged = as_evidence(evidence, self.media_root)
         pairs = [Pair(str(i), c, judged, context=x) for i, (c, x) in enumerate(as_claims(claims, contexts))]
@@ -249,7 +248,7 @@ class Cascade:
         prior: float | None = None,
         operating_point: str | None = None,
         shrink_frames: bool = False,
-    ) -> list[CascadeVerdict]:
+    ) -> Verdicts[CascadeVerdict]:
         """Judge any mix of pairs, in order; arguments as for `Verifier.score_pairs`."""
         held = as_pairs(pairs, self.media_root, one_each=True)
         return self.with_prior(prior, keep=True)._ask(held, operating_point, True, progress, shrink_frames)
@@ -264,12 +263,13 @@ class Cascade:
         progress: Progress = None,
         prior: float | None = None,
         operating_point: str | None = None,
-    ) -> list[Ranked]:
+    ) -> Ranking:
         """Evidences by how probably each supports the claim; arguments as for `Verifier.rank`."""
         sentence, held = one_claim(claim), as_evidences(evidences, self.media_root)
         pairs = [Pair(str(i), sentence, e, context=context) for i, e in enumerate(held)]
         cascade = self.with_prior(prior, keep=True)
-        return ranked(held, cascade._ask(pairs, operating_point, False, progress, False))[:top_k]
+        verdicts = cascade._ask(pairs, operating_point, False, progress, False)
+        return Ranking(ranked(held, verdicts)[:top_k], sentence, self.media_root)
 
     def predict(self, pairs: Any, **options: Any) -> Any:
         """P(supported) of each pair as one array, NaN for failures; see `CrossEncoding.predict`."""
@@ -298,7 +298,7 @@ class Cascade:
 
     def _ask(
         self, pairs: Sequence[Pair], operating_point: str | None, keyed: bool, progress: Progress, shrink_frames: bool
-    ) -> list[CascadeVerdict]:
+    ) -> Verdicts[CascadeVerdict]:
         judge = Judge(self.decision, operating_point)
         verdicts: list[CascadeVerdict] = [CascadeVerdict(**vars(failed("not scored")))] * len(pairs)
         passed: list[tuple[str, ...]] = [()] * len(pairs)
@@ -330,7 +330,7 @@ class Cascade:
                 if not last:
                     tell(int(np.count_nonzero(ends)))
                 left = [i for i, answers in zip(left, ends, strict=True) if not answers]
-        return verdicts
+        return Verdicts(verdicts, pairs, self.media_root)
 
 
 def _answered(

@@ -26,6 +26,7 @@ from ..directory import (
     UNRECORDED_EVIDENCE,
     check_contents,
     check_manifest,
+    copy_directory,
     find_verifier,
     fingerprint,
     read_directory,
@@ -92,7 +93,7 @@ def write_cascade(
         for verifier, view, folder, source in zip(verifiers, views, folders, sources, strict=True):
             if inside and verifier.fingerprint not in copied:
                 copied[verifier.fingerprint] = f"{STAGES}/{len(copied)}"
-                _copy(folder, directory / copied[verifier.fingerprint], verifier.fingerprint)
+                copy_directory(folder, directory / copied[verifier.fingerprint], verifier.fingerprint)
             name = copied[verifier.fingerprint] if inside else relative_base(str(source), directory, Path())
             entries.append(StageEntry(name, verifier.fingerprint, view, _base(folder, directory)))
         config = CascadeConfig(tuple(entries), **plan.to_dict())
@@ -185,13 +186,6 @@ def _source(verifier: Any, source: str | Path) -> Path:
             "options that change it, and fit the cascade again"
         )
     return folder
-
-
-def _copy(folder: Path, copy: Path, expected: str) -> None:
-    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns(".git", ".gitattributes", ".cache"))
-    check_manifest(copy)
-    if fingerprint(copy) != expected:
-        raise DirectoryError(f"{folder}: changed while it was copied, got another fingerprint; write it again")
 
 
 def _base(folder: Path, directory: Path) -> str | None:

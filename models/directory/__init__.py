@@ -7,6 +7,7 @@ from ...core import on_first_use
 if TYPE_CHECKING:
     from .adapter_files import describe_adapter
     from .adapters import check_places, check_start, start_from, write_merged
+    from .copies import copy_directory, push_to_hub
     from .format import (
         CONFIG,
         MANIFEST,
@@ -41,10 +42,12 @@ __all__ = [
     "check_manifest",
     "check_places",
     "check_start",
+    "copy_directory",
     "describe_adapter",
     "find_verifier",
     "fingerprint",
     "load_parts",
+    "push_to_hub",
     "read_directory",
     "relative_base",
     "requirements_of",

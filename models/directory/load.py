@@ -70,6 +70,7 @@ class Parts:
         modalities: kinds of evidence it was trained on; None: not recorded.
         windowing: how long videos are judged; None: whole.
         notes: what differs from the verifier that was calibrated, a sentence each.
+        directory: what was loaded, on this machine.
     """
 
     model: Any
@@ -81,6 +82,7 @@ class Parts:
     modalities: Sequence[EvidenceKind] | None = None
     windowing: Windowing | None = None
     notes: Sequence[str] = ()
+    directory: Path | None = None
 
 
 def load_parts(
@@ -139,6 +141,7 @@ def load_parts(
         config.modalities,
         config.windowing,
         notes,
+        directory.absolute(),
     )
 
 

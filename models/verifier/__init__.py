@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .localization import Localization, SupportedInterval, joined, localize
     from .long_video import Divider
     from .self_test import TOLERANCE, SelfTest, selftest, write_golden
+    from .verdicts import Ranking, Verdicts
     from .verifier import BATCH_TOKENS, ScoringOptions, Verifier
 
 __all__ = [
@@ -35,11 +36,13 @@ __all__ = [
     "JudgedCitation",
     "Localization",
     "ProblemKind",
+    "Ranking",
     "Resolved",
     "ScoringOptions",
     "SelfTest",
     "Sources",
     "SupportedInterval",
+    "Verdicts",
     "Verifier",
     "joined",
     "localize",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -38,6 +38,8 @@ from ...core import (
 from ...data_prep.importers import Cue, transcript_of
 from ...data_prep.media import check_segment, guarded, probe
 from ..decision import Verdict, failed
+from ..display import attributed_html
+from .verdicts import html_or_none
 
 Given = Citation | Malformed | Evidence
 ProblemKind = Literal["malformed", "beyond_end", "modality"]
@@ -207,7 +209,7 @@ class JudgedCitation:
     without: Verdict | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Attributed:
     """A claim's attribution.
 
@@ -215,11 +217,21 @@ class Attributed:
         claim: as it was judged.
         recall: the verdict on all citations together that can be judged; failed where there are none.
         citations: all that were given, in their order.
+        media_root: where a notebook looks for media.
     """
 
     claim: str
     recall: Verdict
     citations: tuple[JudgedCitation, ...]
+    media_root: str | Path | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        said = self.recall.error or f"{self.recall.p_supported:.3f} {self.recall.label or 'uncalibrated'}"
+        alone = ["-" if c.alone is None or c.alone.error else f"{c.alone.p_supported:.3f}" for c in self.citations]
+        return f"Attributed({self.claim!r}: {said}; alone: {', '.join(alone) or 'no citations'})"
+
+    def _repr_html_(self) -> str | None:
+        return html_or_none(lambda: attributed_html(self, self.media_root))
 
     @property
     def is_complete(self) -> bool:
@@ -258,6 +270,7 @@ class AttributionPairs:
         """`reader` is the verifier's: which evidence it may be asked about, and where media lie."""
         self.pairs: list[Pair] = []
         self._places: dict[tuple[str, str | None, str], int] = {}
+        self._media_root = reader.media_root
         self._claims = [self._resolved(claim, reader) for claim in map(read, claims)]
 
     def attributions(self, verdicts: Sequence[Verdict]) -> list[Attributed]:
@@ -292,7 +305,7 @@ class AttributionPairs:
             same_as = earlier if earlier != place else None
             judged.append(JudgedCitation(cite.citation, cite.evidence, None, same_as, cite.note, alone, without))
         together = verdicts[self._place(claim, everything)] if everything else _nothing(cites)
-        return Attributed(claim.claim, _resting(together, cites), tuple(judged))
+        return Attributed(claim.claim, _resting(together, cites), tuple(judged), self._media_root)
 
 
 def _supports(verdict: Verdict) -> bool | None:

@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class CrossEncoding:
-    """`predict` and `rank` in a CrossEncoder's shapes. Arguments about its batches and activations have no use here."""
+    """`predict` and `rank` in a CrossEncoder's shapes. Arguments about its batches have no use here."""
 
     def __init__(self, verifier: ClaimScorer) -> None:
         self.verifier = verifier
@@ -59,16 +59,19 @@ class CrossEncoding:
         sentences: Any,
         batch_size: int | None = None,
         show_progress_bar: bool = False,
+        activation_fn: Callable[[torch.Tensor], torch.Tensor] | None = None,
         *,
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
     ) -> Any:
-        """P(supported) of each pair.
+        """P(supported) of each pair, or what `activation_fn` makes of the margins.
 
         Args:
             sentences: whatever `Verifier.score_pairs` takes; one pair or row alone gives one number.
             batch_size: taken and not used: batches are made by length.
             show_progress_bar: on stderr.
+            activation_fn: called with the (n,) margins, log-odds before calibration: `torch.nn.Identity()` gives them
+                as they are. None gives calibrated probabilities.
             convert_to_numpy: False gives a list of floats.
             convert_to_tensor: give a tensor.
 
@@ -82,7 +85,11 @@ class CrossEncoding:
         pairs = as_pairs(sentences, self.verifier.media_root, one_each=True)
         verdicts = self.verifier.score_pairs(pairs, progress=show_progress_bar)
         _warn(verdicts)
-        scores = np.array([v.p_supported for v in verdicts], dtype=np.float64)
+        if activation_fn is None:
+            scores = np.array([v.p_supported for v in verdicts], dtype=np.float64)
+        else:
+            margins = torch.tensor([v.margin for v in verdicts], dtype=torch.float64)
+            scores = torch.as_tensor(activation_fn(margins)).detach().cpu().numpy()
         if convert_to_tensor:
             return torch.from_numpy(scores)[0] if single else torch.from_numpy(scores)
         if single:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core import ConfigError, MediaError, VideoSegment
 from ...data_prep.media import guarded, probe
 from ..decision import Judge, JudgedWindow, Verdict
+from ..display import localization_html
 from ..inputs import Windowing
 from .protocol import ClaimScorer
+from .verdicts import html_or_none
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class SupportedInterval:
     n_windows: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Localization:
     """Where a claim holds.
 
@@ -39,12 +41,22 @@ class Localization:
         intervals: in order of time; empty where no window supports the claim, and where one failed.
         windows: what was said of each.
         verdict: on the whole span; failed where a window failed, and then `verdict.error` says which and why.
+        media_root: where a notebook looks for the video.
     """
 
     claim: str
     intervals: tuple[SupportedInterval, ...]
     windows: tuple[JudgedWindow, ...]
     verdict: Verdict
+    media_root: str | Path | None = field(default=None, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        where = ", ".join(f"{i.start_s:g} to {i.end_s:g} s: {i.p_supported:.3f}" for i in self.intervals)
+        said = self.error or where or "in no window"
+        return f"Localization({self.claim!r}: {said}; {len(self.windows)} windows)"
+
+    def _repr_html_(self) -> str | None:
+        return html_or_none(lambda: localization_html(self, self.media_root))
 
     @property
     def error(self) -> str | None:
@@ -85,7 +97,8 @@ def localize(
     supports = _threshold(Judge(scorer.decision, operating_point), threshold)
     segment = _with_end(video, scorer.media_root)
     verdicts = scorer.score(claims, segment, prior=prior, operating_point=operating_point)
-    return [_located(claim, segment, verdict, supports) for claim, verdict in zip(claims, verdicts, strict=True)]
+    located = [_located(claim, segment, verdict, supports) for claim, verdict in zip(claims, verdicts, strict=True)]
+    return [dataclasses.replace(each, media_root=scorer.media_root) for each in located]
 
 
 def _with_end(video: VideoSegment | str | Path, media_root: str | Path | None) -> VideoSegment:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...core import ConfigError, Evidence, Pair, ProofreelError, VideoSegment
+from ...core import ConfigError, DirectoryError, Evidence, Pair, ProofreelError, VideoSegment
 from ...data_prep.media import FrameCache
-from ..decision import Judge, Ranked, Verdict, prior_notes, ranked, with_prior
-from ..directory import UNRECORDED_EVIDENCE, Parts, Quantization, load_parts
+from ..decision import Judge, Verdict, prior_notes, ranked, with_prior
+from ..directory import UNRECORDED_EVIDENCE, Parts, Quantization, copy_directory, fingerprint, load_parts, push_to_hub
 from ..engine import BatchScorer, PrefixCache, PrefixScorer, Progress, Segment, SegmentReader, VisionFeatures
 from ..inputs import Media, Windowing
 from ..questions import as_claims, as_evidence, as_evidences, as_pairs, one_claim
@@ -29,6 +29,7 @@ from .attribution import Attributed, AttributionPairs, CitedClaim, Sources
 from .compat import CrossEncoding, Entailment
 from .localization import Localization, localize
 from .long_video import Divider, check_aggregation, verdicts_in_parts, windowing_notes
+from .verdicts import Ranking, Verdicts, verifier_html, verifier_text
 
 BATCH_TOKENS = 4096
 """Most tokens of a batch of several segments: on a CPU, a long segment gains nothing from company."""
@@ -71,6 +72,7 @@ class Verifier:
         self.claims_per_row, self.fingerprint = parts.claims_per_row, parts.fingerprint
         self.decision, self.windowing, self.notes = parts.decision, parts.windowing, tuple(parts.notes)
         self.modalities = None if parts.modalities is None else tuple(parts.modalities)
+        self.directory = parts.directory
         self.media_root, self.batch_tokens = options.media_root, options.batch_tokens
         self.prefixes = PrefixCache(options.prefix_cache_gib)
         layout, pad_id = parts.encoder.layout, parts.encoder.pad_id
@@ -142,6 +144,53 @@ class Verifier:
         check_aggregation(parts.decision, parts.windowing, Path(path_or_hub_id))
         return cls(parts, options)
 
+    def __repr__(self) -> str:
+        return verifier_text(self)
+
+    def _repr_html_(self) -> str | None:
+        return verifier_html(self)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return next(self.model.parameters()).device
+
+    def to(self, device: str | int | torch.device) -> Verifier:
+        """The same verifier, moved to a device; those that share its weights, such as `with_prior`'s, move along.
+
+        The precision stays: `from_pretrained(..., dtype=...)` sets it, and notes what it changes.
+        """
+        if isinstance(device, torch.dtype):
+            raise ConfigError(f"to: moves to a device, got {device}; load it anew with from_pretrained(dtype=...)")
+        with self.scorer.lock:
+            self.model.to(device)
+            self.prefixes.clear()
+        return self
+
+    def save_pretrained(self, directory: str | Path) -> Path:
+        """Write the directory that it was loaded from, byte for byte; what was set since is not part of it.
+
+        Raises:
+            DirectoryError: something lies there, or this verifier was not loaded from a directory.
+        """
+        return copy_directory(self._source(), Path(directory), self.fingerprint)
+
+    def push_to_hub(
+        self, repo_id: str, *, private: bool | None = None, revision: str | None = None, api: Any = None
+    ) -> str:
+        """Upload the directory that it was loaded from, and say where it lies.
+
+        Args:
+            repo_id: owner/name; made if need be.
+            private: of a repository that is made now; None: as the settings of its owner say.
+            revision: branch to upload to, made if need be; None: the main one.
+            api: a `huggingface_hub.HfApi`; made with the login of this machine where None.
+
+        Raises:
+            DirectoryError: a damaged directory, an uncalibrated one, or none at all.
+        """
+        return push_to_hub(self._source(), repo_id, private, revision, api)
+
     def score(
         self,
         claims: str | Iterable[str],
@@ -151,7 +200,7 @@ class Verifier:
         prior: float | None = None,
         operating_point: str | None = None,
         shrink_frames: bool = False,
-    ) -> list[Verdict]:
+    ) -> Verdicts[Verdict]:
         """Judge K claims against one evidence, which is encoded once.
 
         Args:
@@ -180,7 +229,7 @@ class Verifier:
         prior: float | None = None,
         operating_point: str | None = None,
         shrink_frames: bool = False,
-    ) -> list[Verdict]:
+    ) -> Verdicts[Verdict]:
         """Judge any mix of pairs; rows that share evidence are answered in one pass. Order is kept.
 
         Args:
@@ -210,7 +259,7 @@ class Verifier:
         progress: Progress = None,
         prior: float | None = None,
         operating_point: str | None = None,
-    ) -> list[Ranked]:
+    ) -> Ranking:
         """Evidences by how probably each supports the claim; failures last, with their reasons.
 
         Args:
@@ -222,7 +271,8 @@ class Verifier:
         """
         sentence, held = one_claim(claim), as_evidences(evidences, self.media_root)
         pairs = [Pair(str(i), sentence, e, context=context) for i, e in enumerate(held)]
-        return ranked(held, self._with(prior)._ask(pairs, operating_point, False, progress))[:top_k]
+        verdicts = self._with(prior)._ask(pairs, operating_point, False, progress)
+        return Ranking(ranked(held, verdicts)[:top_k], sentence, self.media_root)
 
     def attribute(self, claim: str, citations: Any, sources: Sources, **options: Any) -> Attributed:
         """Whether what a claim cites supports it, together and each alone; see `CitedClaim` and `attribute_many`."""
@@ -285,7 +335,7 @@ class Verifier:
         return CrossEncoding(self)
 
     def predict(self, pairs: Any, **options: Any) -> Any:
-        """P(supported) of each pair as one array, NaN for failures; see `CrossEncoding.predict`."""
+        """P(supported) of each pair as one array, NaN for failures; options are those of `CrossEncoding.predict`."""
         return CrossEncoding(self).predict(pairs, **options)
 
     def score_media(
@@ -301,6 +351,13 @@ class Verifier:
         """Calibrate a margin, apply an operating point (the default one) and the abstain band."""
         return Judge(self.decision, operating_point).verdict(margin)
 
+    def _source(self) -> Path:
+        if self.directory is None:
+            raise DirectoryError("verifier: was not loaded from a directory, got its parts; export its training run")
+        if fingerprint(self.directory) != self.fingerprint:
+            raise DirectoryError(f"{self.directory}: changed since it was loaded, got other files; load it again")
+        return self.directory
+
     def _with(self, prior: float | None) -> Verifier:
         return self if prior is None else self.with_prior(prior)
 
@@ -311,7 +368,7 @@ class Verifier:
         keyed: bool,
         progress: Progress = None,
         shrink_frames: bool = False,
-    ) -> list[Verdict]:
+    ) -> Verdicts[Verdict]:
         self.scorer.check()
         scorer = BatchScorer(self.scorer, self.reader, self.batch_tokens, shrink_frames)
         judge = Judge(self.decision, operating_point)
@@ -319,9 +376,10 @@ class Verifier:
             verdicts = scorer.verdicts(pairs, judge, keyed, progress)
         else:
             verdicts = verdicts_in_parts(pairs, Divider(self.windowing, self.reader), scorer, judge, keyed, progress)
-        if UNRECORDED_EVIDENCE not in self.notes:
-            return verdicts
-        return [dataclasses.replace(v, note="; ".join(n for n in (v.note, UNRECORDED_EVIDENCE) if n)) for v in verdicts]
+        if UNRECORDED_EVIDENCE in self.notes:
+            both = [(verdict, (verdict.note, UNRECORDED_EVIDENCE)) for verdict in verdicts]
+            verdicts = [dataclasses.replace(verdict, note="; ".join(filter(None, notes))) for verdict, notes in both]
+        return Verdicts(verdicts, pairs, self.media_root)
 
 
 def _vision_features(parts: Parts, options: ScoringOptions) -> VisionFeatures | None:

@@ -35,6 +35,7 @@ from .pairs import (
     evidence_to_dict,
     media_path,
     problems_of,
+    show_evidence_with,
     span_problems,
 )
 from .prompt import Prompt, text_part
@@ -99,6 +100,7 @@ __all__ = [
     "seal",
     "sha256_of",
     "sharded",
+    "show_evidence_with",
     "span_problems",
     "text_part",
     "total_s",

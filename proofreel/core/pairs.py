@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -28,6 +28,22 @@ MAX_CLAIM_CHARS = 2_000
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")  # Unicode's Cc and Cs without tab and newline
 
 
+_HTML: list[Callable[[tuple[Any, ...]], str]] = []
+
+
+def show_evidence_with(render: Callable[[tuple[Any, ...]], str]) -> None:
+    """Say how notebooks show evidence; the package does when it is imported, since this module reads no media."""
+    _HTML[:] = [render]
+
+
+def _as_html(evidence: Any) -> str | None:
+    """For notebooks; None, for which they show the text instead, where it cannot be made."""
+    try:
+        return _HTML[0]((evidence,))
+    except Exception:  # whatever a path holds: to look at a value never fails
+        return None
+
+
 @dataclass(frozen=True)
 class VideoSegment:
     """The span [start_s, end_s] (seconds) of a video file. `end_s=None` means to the end of the file.
@@ -40,6 +56,7 @@ class VideoSegment:
     start_s: float = 0.0
     end_s: float | None = None
     absent: bool = False
+    _repr_html_ = _as_html
 
 
 @dataclass(frozen=True)
@@ -49,6 +66,7 @@ class Transcript:
     text: str
     start_s: float | None = None
     end_s: float | None = None
+    _repr_html_ = _as_html
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,7 @@ class Image:
     """One still image file."""
 
     path: str
+    _repr_html_ = _as_html
 
 
 @dataclass(frozen=True)
@@ -63,6 +82,7 @@ class Passage:
     """A piece of reference text."""
 
     text: str
+    _repr_html_ = _as_html
 
 
 Evidence = VideoSegment | Transcript | Image | Passage

@@ -16,10 +16,10 @@ from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval import calibrate, predict, report
 from proofreel.eval.export import main
 from proofreel.eval.publishing.exporting import Change, Evaluation, export
-from proofreel.eval.publishing.hub import push_to_hub
 from proofreel.eval.scoring.predictions import Prediction, read_predictions, write_predictions
 from proofreel.models.decision.calibrator import sigmoid
 from proofreel.models.decision.thresholds import read_decision
+from proofreel.models.directory.copies import push_to_hub
 from proofreel.models.directory.format import (
     CONFIG,
     SCHEMA_VERSION,
