@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 from ..core import ConfigError, expanded, read_yaml, say_next, sha256_of
-from ..data_prep.dataset import MANIFEST
+from ..data_prep.dataset import MANIFEST, read_manifest
 from .rounds_config import SPEED, as_options, as_words, flat
 from .run_config import BuildStep, RunConfig
 from .stages import Stage, command_line, locked, run_stage, script
@@ -138,6 +138,8 @@ def run_steps(config: RunConfig, until: str | None = None, again: str | None = N
                 print(f"{title}: done before", flush=True)
                 continue
             print(title, flush=True)
+            if step.name == "train":
+                refuse_unusable(at.data)
             record["steps"][step.name] = _entry(step)
             _write(at.output / RECORD, record)
             started = time.monotonic()
@@ -149,6 +151,16 @@ def run_steps(config: RunConfig, until: str | None = None, again: str | None = N
             print(f"{title} took {clock(seconds)}{following}\n", flush=True)
         _write(at.output / RECORD, record)
     return record
+
+
+def refuse_unusable(data: Path) -> None:
+    """Raise `ConfigError` for a data set that lacks a class, or groups, which a later step is fitted on."""
+    unusable = read_manifest(data).get("unusable_splits") or {"problems": {}}
+    problems = [text for split, text in unusable["problems"].items() if split != "validation"]
+    if problems:
+        raise ConfigError(
+            f"{data}: {'; '.join(problems)}. {unusable['remedy']} (keys of build.options, and --again build)"
+        )
 
 
 def run_summary(config: RunConfig, record: Mapping[str, Any]) -> str:

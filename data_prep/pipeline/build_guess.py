@@ -10,15 +10,9 @@ from pathlib import Path
 from ...core import SPLITS, Image, Pair, Split, VideoSegment
 from ..dataset import assign_splits
 from .source_guess import VIDEOS, SourceGuess, has_extension, with_extension
+from .usable_splits import FEW_GROUPS, SHARES
 
 LOOK = 1_000  # media files that are looked for
-SHARES: tuple[dict[Split, float], ...] = (
-    {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1},
-    {"train": 0.6, "validation": 0.1, "calibration": 0.15, "test": 0.15},
-    {"train": 0.4, "validation": 0.2, "calibration": 0.2, "test": 0.2},
-)
-"""Shares of the splits, the usual ones first."""
-FEW_GROUPS = 100  # below which results on a split say little (docs/evaluation.md)
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from .negatives import make_negatives
 from .sources import annotation_files, check_options, import_sources, other_files, source_digest, source_entries
 from .splitting import divide
 from .staging import NOT_ASKED, Staging
+from .usable_splits import unusable_splits
 from .validate import check_together
 from .write import (
     git_revision,
@@ -119,6 +120,7 @@ def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[s
         _write_rejected(_list_beside(output), staging.rejected())
         raise RowError(f"{output}: no rows are left, got {total} rows in; see {_list_beside(output)}")
     return {
+        "unusable_splits": unusable_splits(staging, config, notes.pop("other_ways")),
         "rejected": staging.count_rejected(),
         "left_out": {reason: number for reason, number in sorted(left_out.items()) if number},
         "merged_repeats": merged_repeats,

@@ -19,6 +19,7 @@ from ..negatives import normal_claim
 from .config import BuildConfig, fractions_of
 from .leakage import Ties, find_ties, torn
 from .staging import LEFT_OUT, Staging
+from .usable_splits import other_ways
 
 Combination = tuple[str, ...]
 
@@ -114,7 +115,7 @@ def divide(staging: Staging, config: BuildConfig) -> dict[str, Any]:
 
     Returns:
         What the manifest says of it: `leaks` (things found in several groups, tied sets and their largest share of the
-        rows) and, for a compositional build, `held_out`.
+        rows) and, for a compositional build, `held_out`. And `other_ways` of dividing few groups, by other shares.
     """
     sizes: dict[str, int] = dict(staging.db.execute("SELECT grp, COUNT(*) FROM rows WHERE out = 0 GROUP BY grp"))
     fixed: dict[str, Split] = dict(
@@ -124,8 +125,12 @@ def divide(staging: Staging, config: BuildConfig) -> dict[str, Any]:
     notes: dict[str, Any] = {"leaks": _leaks(ties, sizes)}
     if config.splits.held_out_roles:
         splits, notes["held_out"] = _compositional(staging, config, sizes, fixed, ties)
+        notes["other_ways"] = []
     else:
         splits = _tied(sizes, fractions_of(config), config.seed, fixed, ties)
+        notes["other_ways"] = other_ways(
+            config, len(sizes), lambda shares: _tied(sizes, shares, config.seed, fixed, ties)
+        )
     staging.db.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?)", splits.items())
     for group_ties in (ties, refused):
         _refuse_torn(staging, group_ties, splits)

@@ -25,6 +25,7 @@ from ...core import SPLITS
 from ..dataset import MAX_ROWS, CardStatistics, claim_only_probe, shard_entry, shard_name, shortcut_table, write_columns
 from ..media import media_table, run_guarded
 from .staging import Staging
+from .usable_splits import few_groups
 
 _COLUMNS = """r.id, r.claim, v.json, r.label, r.context, r.soft_label, g.split, r.grp, r.role, r.origin, r.modality,
     r.weight, r.teacher_margin, r.meta"""
@@ -188,6 +189,12 @@ def summary(manifest: dict[str, Any], output: Path) -> str:
         lines.append(f"{name:<12}{counts['rows']:>8}{share:>11.1%}{counts['groups']:>8}{counts['segments']:>10}")
     if absent := [split for split in SPLITS if manifest["config"]["splits"][split] and split not in manifest["counts"]]:
         lines.append(f"empty splits: {', '.join(absent)} (too few groups)")
+    unusable = manifest["unusable_splits"]
+    if unusable:
+        lines.extend(f"warning: {problem}" for problem in unusable["problems"].values())
+        lines.append(f"  {unusable['remedy']}")
+    elif note := few_groups(manifest["counts"]):
+        lines.append(f"note: {note}")
     notes = {"rejected": manifest["rejected"], "left out": manifest["left_out"]}
     for title, counts in notes.items():
         lines.extend(f"{title}: {number} x {reason}" for reason, number in counts.items() if number)
