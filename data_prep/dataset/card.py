@@ -149,7 +149,7 @@ def _probe(probe: Mapping[str, Any] | None) -> list[str]:
         f"A claim-only probe (TF-IDF and logistic regression, {probe['folds']} folds of whole groups) on "
         f"{probe['overall']['rows']:,} of {probe['rows']:,} labelled rows. 0.5 is chance; above {WARN_ABOVE} the "
         "negatives can be recognised by their words; far below 0.5 is no leak: sentences recur with both labels. "
-        "Each origin of negatives is probed on its own, against supported rows.",
+        "Each origin of negatives is probed on its own, against the claims they were made from.",
         "",
     ]
     parts = [("all rows", probe["overall"])]
@@ -168,8 +168,9 @@ def _probe(probe: Mapping[str, Any] | None) -> list[str]:
             [word["text"], f"{word['weight']:+.2f}", f"{word['supported']:,}", f"{word['rest']:,}"]
             for word in probe["words"]
         ]
-        lines += ["", "The words that tell most (weight above 0: towards supported):", ""]
-        lines += _table(["word", "weight", "in supported rows", "in other rows"], words)
+        told = f"The words that tell most in {probe['words_of']} (weight above 0: towards supported):"
+        lines += ["", told if words else "No single word tells."]
+        lines += ["", *_table(["word", "weight", "in supported rows", "in other rows"], words)] if words else []
     return lines
 
 

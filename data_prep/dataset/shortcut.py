@@ -4,18 +4,23 @@ TF-IDF and logistic regression see the words of the claim alone, in grouped cros
 verifier trained on these rows learns to read claims instead of watching videos (Gururangan et al. 2018, "Annotation
 Artifacts in Natural Language Inference Data", and Poliak et al. 2018, hypothesis-only baselines, are the same check for
 text pairs). The words that give the labels away are listed, so that the negatives can be made better.
+
+All rows together say what a verifier could learn from claims. Each origin of negatives is then compared with its own
+counterparts: the claims that its negatives were made from, or, where they were made from none, the supported claims of
+the same groups. Against all supported rows the probe would learn which claims were altered, not what was altered.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.stats import norm
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -29,6 +34,7 @@ MAX_ROWS = 50_000
 MAX_FOLDS = 5
 FEW_ROWS = 30
 TELLING_WORDS = 20
+_CHANCE = 0.05  # that any word at all is listed where no word tells
 _SUPPORTED_AT_LEAST = 1_000
 _STRATIFY_UP_TO = 5_000  # groups; beyond, shuffled folds are balanced anyway and stratifying takes seconds
 _COMMON: dict[str, Any] = {"min_df": 2, "dtype": np.float32}
@@ -63,8 +69,10 @@ class ShortcutReport:
     Attributes:
         overall: out-of-fold AUC over all probed rows.
         roles: the same scores among the rows of each role.
-        origins: for each origin that has negatives, a probe of its own: supported rows against these negatives alone.
-        words: the most telling ones, largest absolute weight first.
+        origins: for each origin that has negatives, a probe of its own: these negatives and their counterparts alone.
+        words: those that tell, largest absolute weight first, in the origin with the highest AUC above `WARN_ABOVE`,
+            or else in all rows.
+        words_of: that part, as the warnings name it; empty where no word tells.
         rows: labelled rows given, before sampling.
         unlabelled: rows without a label, which are not probed.
         folds: of the cross-validation; 0 where there was none.
@@ -75,6 +83,7 @@ class ShortcutReport:
     roles: dict[str, Separation]
     origins: dict[str, Separation]
     words: tuple[TellingWord, ...]
+    words_of: str
     rows: int
     unlabelled: int
     folds: int
@@ -102,6 +111,7 @@ def claim_only_probe(
     groups: Sequence[str],
     roles: Sequence[str],
     origins: Sequence[str],
+    sources: Sequence[str | None] | None = None,
     seed: int = 0,
     max_rows: int = MAX_ROWS,
 ) -> ShortcutReport:
@@ -112,26 +122,45 @@ def claim_only_probe(
     (no label takes part), the classifier is fitted per fold. Folds hold whole groups, so a video's own wording does
     not count; a sentence that recurs in other groups does count: it is the shortcut that the probe measures.
 
+    Args:
+        claims, labels, groups, roles, origins: of each row.
+        sources: the claim that each negative was made from; None for rows that were made from none.
+        seed: of sample and folds.
+        max_rows: how many rows are probed.
+
     Raises:
         RowError: columns of different lengths.
     """
-    lengths = [len(column) for column in (claims, labels, groups, roles, origins)]
+    sources = [None] * len(claims) if sources is None else sources
+    lengths = [len(column) for column in (claims, labels, groups, roles, origins, sources)]
     if len(set(lengths)) > 1:
         raise RowError(f"claim-only probe: columns must be equally long, got {lengths}; give one entry a row")
     labelled = np.array([number for number, label in enumerate(labels) if label is not None], dtype=np.int64)
     is_supported = np.array([labels[number] == "supported" for number in labelled], dtype=bool)
-    kept = _sample(is_supported, max_rows, seed)
-    rows: list[int] = labelled[kept].tolist()
-    y = is_supported[kept]
-    features, words = _features([claims[i] for i in rows])
-    group_of = [groups[i] for i in rows]
-    scores, folds, reason = _out_of_fold(features, y, group_of, seed)
+    rows: list[int] = labelled[_sample(is_supported, max_rows, seed)].tolist()
+    encode, words = _encoder([claims[i] for i in rows])
+    y = np.array([labels[i] == "supported" for i in rows], dtype=bool)
+    whole = _Part([claims[i] for i in rows], y, [groups[i] for i in rows])
+    features = encode(whole.claims)
+    scores, folds, reason = _out_of_fold(features, whole.y, whole.groups, seed)
     role_of = np.array([roles[i] for i in rows], dtype=object)
+    parts = {"all rows": (whole, features, _separation(scores, whole.y, np.ones(len(rows), dtype=bool), reason))}
+    for origin, part in _origins(whole, [origins[i] for i in rows], [sources[i] for i in rows], seed):
+        own = encode(part.claims)
+        outcome = _out_of_fold(own, part.y, part.groups, seed)
+        separation = _separation(outcome[0], part.y, np.ones(len(part.y), dtype=bool), outcome[2])
+        parts[f"origin {origin}"] = part, own, separation
+    warned = {name: part for name, part in parts.items() if name != "all rows" and (part[2].value or 0.0) > WARN_ABOVE}
+    name, (part, own, _) = max(
+        (warned or {"all rows": parts["all rows"]}).items(), key=lambda item: item[1][2].value or 0.0
+    )
+    telling = _telling_words(own, part.y, words)
     return ShortcutReport(
-        overall=_separation(scores, y, np.ones(len(y), dtype=bool), reason),
-        roles={role: _separation(scores, y, role_of == role, reason) for role in sorted(set(role_of))},
-        origins=_origins(features, y, group_of, [origins[i] for i in rows], seed),
-        words=_telling_words(features, y, words),
+        overall=parts["all rows"][2],
+        roles={role: _separation(scores, whole.y, role_of == role, reason) for role in sorted(set(role_of))},
+        origins={name.removeprefix("origin "): part[2] for name, part in parts.items() if part[0] is not whole},
+        words=telling,
+        words_of=name if telling else "",
         rows=len(labelled),
         unlabelled=len(claims) - len(labelled),
         folds=folds,
@@ -149,7 +178,9 @@ def shortcut_table(report: ShortcutReport) -> str:
         note = part.reason or "; ".join(filter(None, [_mark(part), _few(part)]))
         lines.append(f"{_short(name, 31):<32}{value:>7}{part.rows:>9}{part.supported:>11}  {note}".rstrip())
     if report.warnings:
-        lines.append(f"warning: labels can be guessed without evidence (AUC above {WARN_ABOVE}); the words that tell:")
+        told = f"; the words that tell in {report.words_of}:" if report.words else "; no single word tells"
+        lines.append(f"warning: labels can be guessed without evidence (AUC above {WARN_ABOVE}){told}")
+    if report.warnings and report.words:
         lines.append(f"  {'word':<30}{'weight':>8}{'supported':>11}{'rest':>8}")
         for word in report.words:
             lines.append(f"  {_short(word.text, 29):<30}{word.weight:>+8.2f}{word.supported:>11}{word.rest:>8}")
@@ -170,18 +201,35 @@ def _sample(is_supported: np.ndarray, max_rows: int, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(drawn))
 
 
-def _features(claims: Sequence[str]) -> tuple[sp.csr_matrix | None, list[str]]:
-    """TF-IDF of words, then of character n-grams, and the names of the former, which are the first columns."""
-    blocks, words = [], []
+@dataclass(frozen=True)
+class _Part:
+    """Claims that are probed together: which are supported, and the group of each."""
+
+    claims: list[str]
+    y: np.ndarray
+    groups: list[str]
+
+
+_Encode = Callable[[Sequence[str]], sp.csr_matrix | None]
+
+
+def _encoder(claims: Sequence[str]) -> tuple[_Encode, list[str]]:
+    """TF-IDF of words, then of character n-grams, weighted on `claims`; the names of the words, the first columns."""
+    fitted, words = [], []
     for options in (_WORDS, _CHARACTERS):
         vectorizer = TfidfVectorizer(**options)
         try:
-            blocks.append(vectorizer.fit_transform(claims))
+            vectorizer.fit(claims)
         except ValueError:  # nothing occurs twice
             continue
+        fitted.append(vectorizer)
         if options is _WORDS:
             words = vectorizer.get_feature_names_out().tolist()
-    return (sp.csr_matrix(sp.hstack(blocks)), words) if blocks else (None, words)
+
+    def encode(texts: Sequence[str]) -> sp.csr_matrix | None:
+        return sp.csr_matrix(sp.hstack([vectorizer.transform(texts) for vectorizer in fitted])) if fitted else None
+
+    return encode, words
 
 
 def _out_of_fold(
@@ -204,23 +252,33 @@ def _out_of_fold(
 
 
 def _origins(
-    features: sp.csr_matrix | None, y: np.ndarray, groups: Sequence[str], origins: Sequence[str], seed: int
-) -> dict[str, Separation]:
-    """Each origin of negatives against supported rows, probed without the other negatives.
+    whole: _Part, origins: Sequence[str], sources: Sequence[str | None], seed: int
+) -> Iterator[tuple[str, _Part]]:
+    """The negatives of each origin and their counterparts, without the other negatives.
 
-    One probe for all would hide a leak: swapped negatives give it every supported sentence with the other label, and
-    it then marks the words of supported rows down. Supported rows are drawn to as many as the negatives (but 1,000
-    where there are), which leaves an AUC as it is and the whole no dearer than one more probe.
+    Counterparts are the claims that these negatives were made from, each once in a group. For negatives that were made
+    from none they are the supported rows of the same groups (of all groups where those have none), drawn to as many as
+    the negatives, but 1,000 where there are: that leaves an AUC as it is, and the whole no dearer than one more probe.
+    One probe for all would hide a leak: swapped negatives give it every supported sentence with the other label, and it
+    then marks the words of supported rows down.
     """
-    origin_of, separations = np.array(origins, dtype=object), {}
-    for origin in sorted(set(origin_of[~y])):
-        negatives = np.flatnonzero((origin_of == origin) & ~y)
-        drawn = np.random.default_rng(seed).permutation(np.flatnonzero(y))[: max(len(negatives), _SUPPORTED_AT_LEAST)]
-        part: list[int] = np.sort(np.concatenate([negatives, drawn])).tolist()
-        own = None if features is None else features[part]
-        scores, _, reason = _out_of_fold(own, y[part], [groups[i] for i in part], seed)
-        separations[origin] = _separation(scores, y[part], np.ones(len(part), dtype=bool), reason)
-    return separations
+    origin_of = np.array(origins, dtype=object)
+    supported = np.flatnonzero(whole.y)
+    for origin in sorted(set(origin_of[~whole.y])):
+        negatives = np.flatnonzero((origin_of == origin) & ~whole.y)
+        made = [i for i in negatives if sources[i] is not None]
+        rows = [(int(i), whole.claims[i], whole.groups[i], False) for i in negatives]
+        first = {(str(sources[i]), whole.groups[i]): int(i) for i in reversed(made)}
+        rows += [(i, claim, group, True) for (claim, group), i in first.items()]
+        if len(made) < len(negatives):
+            groups = {whole.groups[i] for i in negatives if sources[i] is None}
+            same = [i for i in supported if whole.groups[i] in groups] or supported
+            most = max(len(negatives) - len(made), _SUPPORTED_AT_LEAST)
+            drawn = np.random.default_rng(seed).permutation(same)[:most]
+            rows += [(int(i), whole.claims[i], whole.groups[i], True) for i in drawn]
+        rows.sort()
+        claims, group_of, y = [row[1] for row in rows], [row[2] for row in rows], [row[3] for row in rows]
+        yield origin, _Part(claims, np.array(y), group_of)
 
 
 def _unfit(features: sp.csr_matrix | None, y: np.ndarray, n_groups: int) -> str | None:
@@ -250,17 +308,22 @@ def _separation(scores: np.ndarray | None, y: np.ndarray, part: np.ndarray, reas
 
 
 def _telling_words(features: sp.csr_matrix | None, y: np.ndarray, words: list[str]) -> tuple[TellingWord, ...]:
+    """Words that occur in more rows of one label than chance would let them, and that the classifier uses so.
+
+    A word of every row has a weight, too, for its TF-IDF depends on the other words of the row; but it tells nothing.
+    """
     if features is None or not words or len(set(y.tolist())) < 2:
         return ()
     weights = _fit(features, y).coef_[0][: len(words)]
-    order = np.argsort(-np.abs(weights), kind="stable")[:TELLING_WORDS]
-    occurs = sp.csc_matrix(features[:, : len(words)])
-    telling = []
-    for column in order:
-        rows = occurs.indices[occurs.indptr[column] : occurs.indptr[column + 1]]
-        supported = int(y[rows].sum())
-        telling.append(TellingWord(words[column], float(weights[column]), supported, len(rows) - supported))
-    return tuple(telling)
+    occurs = sp.csc_matrix(features[:, : len(words)]) > 0
+    supported = np.asarray(occurs[y].sum(axis=0)).ravel()
+    rest = np.asarray(occurs[~y].sum(axis=0)).ravel()
+    share = (supported + rest) / len(y)
+    spread = np.sqrt(np.maximum(share * (1 - share) * (1 / y.sum() + 1 / (~y).sum()), 1e-12))
+    z = (supported / y.sum() - rest / (~y).sum()) / spread
+    tells = (np.abs(z) > norm.isf(_CHANCE / 2 / len(words))) & (z * weights > 0)
+    order = sorted(np.flatnonzero(tells), key=lambda column: -abs(weights[column]))[:TELLING_WORDS]
+    return tuple(TellingWord(words[i], float(weights[i]), int(supported[i]), int(rest[i])) for i in order)
 
 
 def _parts(report: ShortcutReport) -> Iterator[tuple[str, Separation]]:

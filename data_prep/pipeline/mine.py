@@ -183,9 +183,10 @@ def _teacher(source: Mapping[str, Any]) -> dict[str, Any]:
 
 def _probed(pairs: Sequence[Pair], seed: int) -> ShortcutReport:
     """Whether labels of the mined rows can be guessed from their claims: mining may prefer telling sentences."""
-    columns = zip(*((p.claim, p.label, p.group, p.role, p.origin) for p in pairs), strict=True)
-    claims, labels, groups, roles, origins = map(list, columns)
-    return claim_only_probe(claims, labels, groups, roles, origins, seed)
+    claim_of = {p.id: p.claim for p in pairs}
+    rows = ((p.claim, p.label, p.group, p.role, p.origin, claim_of.get(p.meta.get("claim_of", ""))) for p in pairs)
+    claims, labels, groups, roles, origins, sources = map(list, zip(*rows, strict=True))
+    return claim_only_probe(claims, labels, groups, roles, origins, sources, seed)
 
 
 def _same(recorded: str | None, actual: str) -> bool | None:

@@ -230,6 +230,9 @@ def statistics_of(staging: Staging) -> CardStatistics:
     return statistics
 
 
+_MADE_FROM = "json_extract(meta, '$.claim_of')"
+
+
 def probe_staging(staging: Staging, seed: int) -> dict[str, Any]:
     """The claim-only probe on the kept rows, at most `MAX_ROWS` of them drawn by the seed; also prints its table."""
     numbers = [n for (n,) in staging.db.execute("SELECT n FROM rows WHERE out = 0 AND label IS NOT NULL ORDER BY n")]
@@ -237,10 +240,13 @@ def probe_staging(staging: Staging, seed: int) -> dict[str, Any]:
     if total > MAX_ROWS:
         numbers = sorted(random.Random(seed).sample(numbers, MAX_ROWS))
     rows = [
-        staging.db.execute(f"SELECT claim, label, grp, role, origin FROM rows WHERE n = {n}").fetchone()
+        staging.db.execute(f"SELECT claim, label, grp, role, origin, {_MADE_FROM} FROM rows WHERE n = {n}").fetchone()
         for n in numbers
     ]
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 5
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * 6
+    names = {name for name in columns[5] if name is not None}
+    claim_of = {name: claim for name, claim in staging.db.execute("SELECT id, claim FROM rows") if name in names}
+    columns[5] = [claim_of.get(name) for name in columns[5]]
     report = claim_only_probe(*columns, seed=seed)
     print(shortcut_table(report))
     return {**report.as_dict(), "rows": total}

@@ -68,7 +68,8 @@ def test_the_aucs_are_those_of_the_same_probe_spelled_out_by_hand(tell):
         assert report.roles[role].value == pytest.approx(roc_auc_score(y[part], scores[part]), abs=2e-3)
         assert (report.roles[role].rows, report.roles[role].supported) == (part.sum(), y[part].sum())
     for origin in ("altered", "swapped"):
-        own = roc_auc_score(*by_hand(columns, 3, part=y | (np.array(columns["origins"]) == origin)))
+        negatives, groups = np.array(columns["origins"]) == origin, np.array(columns["groups"])
+        own = roc_auc_score(*by_hand(columns, 3, part=(y & np.isin(groups, groups[negatives])) | negatives))
         assert report.origins[origin].value == pytest.approx(own, abs=2e-3)
     assert set(report.origins) == {"altered", "swapped"}, "an origin without negatives has nothing to tell apart"
 
@@ -103,6 +104,78 @@ def test_only_the_leaking_origin_is_warned_about():
     assert (report.origins["swapped"].value or 1) < 0.6
     assert any("origin altered" in line for line in report.warnings)
     assert not any("origin swapped" in line for line in report.warnings)
+
+
+def altered_tools(tools: Sequence[str], n: int = 600) -> dict[str, Any]:
+    """Facts with and without a tool; those with one have a negative with another of `tools`."""
+    rng = np.random.default_rng(0)
+    columns: dict[str, list[Any]] = {n: [] for n in ("claims", "labels", "groups", "roles", "origins", "sources")}
+    for i in range(n):
+        doing, tool = " ".join(rng.choice(WORDS[:15], 2)), rng.choice(WORDS[15:])
+        claim = f"{doing} the food" + (f" with {tool}" if i % 3 == 0 else "")
+        rows = [(claim, "supported", "annotated", None)]
+        if i % 3 == 0:
+            rows.append((f"{doing} the food with {rng.choice(tools)}", "refuted", "altered_claim_C", claim))
+        for text, label, origin, source in rows:
+            for name, value in zip(columns, (text, label, f"g{i // 6}", "r", origin, source), strict=True):
+                columns[name].append(value)
+    return columns
+
+
+def test_altered_claims_are_compared_with_the_claims_they_were_made_from():
+    """Against all supported rows the probe learns which claims have a "with": 0.957 where there is nothing to learn."""
+    columns = altered_tools(WORDS[15:])
+    value = claim_only_probe(**columns, seed=0).origins["altered_claim_C"]
+    assert (value.rows, value.supported) == (400, 200)
+    assert 0.35 < (value.value or 0) < 0.6
+    columns["sources"] = [None] * len(columns["claims"])
+    assert (claim_only_probe(**columns, seed=0).origins["altered_claim_C"].value or 0) > 0.8
+    leaking = claim_only_probe(**altered_tools(["harpoon", "sabre"]), seed=0)
+    assert (leaking.origins["altered_claim_C"].value or 0) > 0.95
+    assert any("origin altered_claim_C" in line for line in leaking.warnings)
+    assert leaking.words_of == "origin altered_claim_C"
+    assert {word.text for word in leaking.words if word.weight < 0} >= {"harpoon", "sabre"}
+
+
+def test_a_source_that_was_not_sampled_is_still_what_its_negative_is_compared_with():
+    columns = altered_tools(WORDS[15:])
+    part = claim_only_probe(**columns, seed=0, max_rows=200).origins["altered_claim_C"]
+    assert part.rows == 2 * part.supported > 50
+
+
+def test_a_sentence_asked_of_other_evidence_tells_nothing():
+    columns = without_rows(altered_tools(WORDS[15:]), [True] * 800)
+    columns["claims"] = [source or claim for claim, source in zip(columns["claims"], columns["sources"], strict=True)]
+    assert claim_only_probe(**columns, seed=0).origins["altered_claim_C"].value == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("tell", ["", "never"])
+def test_only_words_that_tell_are_listed(tell):
+    """A word of every row has a weight, for what else stands in the row; it tells nothing."""
+    columns = drawn(n=1500, tell=tell)
+    columns["claims"] = [f"the {claim}" for claim in columns["claims"]]
+    words = claim_only_probe(**columns, seed=0).words
+    assert "the" not in {word.text for word in words}
+    assert [word.text for word in words if tell not in word.text.split()] == []
+    assert bool(words) == bool(tell)
+
+
+def test_negatives_made_from_no_claim_are_compared_inside_their_groups():
+    """A group's own subject is no leak: only the kitchen has annotated negatives."""
+    rng = np.random.default_rng(0)
+    rows = [(f"cook {' '.join(rng.choice(WORDS, 3))}", "refuted" if i % 2 else "supported", i // 8) for i in range(240)]
+    rows += [(f"saw {' '.join(rng.choice(WORDS, 3))}", "supported", 100 + i // 8) for i in range(240)]
+    columns: dict[str, Any] = {
+        "claims": [row[0] for row in rows],
+        "labels": [row[1] for row in rows],
+        "groups": [f"g{row[2]}" for row in rows],
+        "roles": ["r"] * len(rows),
+        "origins": ["annotated" if row[1] == "supported" else "negative_annotated" for row in rows],
+    }
+    report = claim_only_probe(**columns, seed=0)
+    assert (report.overall.value or 0) > 0.6
+    assert report.origins["negative_annotated"].supported == 120
+    assert (report.origins["negative_annotated"].value or 1) < 0.6
 
 
 def test_swapped_negatives_do_not_hide_a_leak_of_other_negatives():
