@@ -55,7 +55,8 @@ def unusable_splits(staging: Staging, config: BuildConfig, ways: Iterable[tuple[
         return {}  # no labels at all: rows for a teacher
     splits: dict[str, Split] = dict(staging.db.execute("SELECT name, split FROM groups"))
     shares = fractions_of(config)
-    wanted: set[Split] = {split for split in SPLITS if shares[split] > 0} | {splits[group] for group in classes}
+    wanted: set[Split] = {splits[group] for group in classes}
+    wanted.update(split for split in SPLITS if shares[split] > 0)
     problems = _problems(wanted, splits, classes)
     if not problems:
         return {}
