@@ -214,6 +214,8 @@ def _check_adapter(path: Path, values: Any) -> None:
         raise DirectoryError(f"{path}: says of no kind of adapter, got no peft_type; export the verifier again")
     # peft reads these keys as patterns; what is to be adapted is read from the weights' names (models/directory).
     for key in ("rank_pattern", "alpha_pattern"):
+        if not isinstance(values.get(key) or {}, dict):
+            raise DirectoryError(f"{path}: {key} must be an object, got {values[key]!r}; export the verifier again")
         for name in values.get(key) or {}:
             if not re.fullmatch(r"[\w.]{1,200}", name):
                 raise DirectoryError(f"{path}: a pattern that may not end, got {key}: {name!r}; name the layers")

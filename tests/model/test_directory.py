@@ -156,6 +156,7 @@ def test_cut_weights_are_refused(copy, cut):
         ("adapter/adapter_config.json", {"loftq_config": {"loftq_bits": 4}}),
         ("adapter/adapter_config.json", {"a_setting_of_tomorrow": 1}),
         ("adapter/adapter_config.json", {"rank_pattern": {"(a+)+b": 4}}),
+        ("adapter/adapter_config.json", {"rank_pattern": True}),
         ("adapter/adapter_config.json", {"alpha_pattern": {".*" * 9: 4}}),
         ("adapter/adapter_config.json", {"alpha_pattern": {"a" * 3000: 4}}),
     ],
