@@ -1,13 +1,15 @@
 """False pairs: swapped evidence, altered claims, altered evidence, proposals of a language model, hard negatives."""
 
-from .claim_changes import altered_claims, violations, without_facts
+from .claim_changes import altered_claims, is_sentence, violations
 from .evidence_changes import ORIGINS, AlteredEvidenceConfig, altered_evidence
 from .evidence_index import Known
+from .grammar import Grammar
 from .hard_mining import Mined, MiningConfig, Review, mine
 from .model_proposals import altered_by_model
 from .origin_names import ORIGIN_NAMES, name_origin
 from .phrases import phrase_of, segment_facts, words_of
 from .scores import Score, named_evidence, read_scores
+from .sentences import Sentences
 from .swapped import (
     SWAPPED,
     ClaimRow,
@@ -29,18 +31,21 @@ __all__ = [
     "SWAPPED",
     "AlteredEvidenceConfig",
     "ClaimRow",
+    "Grammar",
     "Known",
     "Mined",
     "MiningConfig",
     "Review",
     "Score",
     "Segments",
+    "Sentences",
     "SwappedLabel",
     "Vocabulary",
     "altered_by_model",
     "altered_claims",
     "altered_evidence",
     "balanced_pairs",
+    "is_sentence",
     "mine",
     "name_origin",
     "named_evidence",
@@ -54,6 +59,5 @@ __all__ = [
     "swapped_negatives",
     "swapped_suffix",
     "violations",
-    "without_facts",
     "words_of",
 ]

@@ -16,9 +16,7 @@ error types A to D, which keep the other slot, cannot obey that.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -38,8 +36,9 @@ from .phrases import (
     words_of,
 )
 from .phrases import segment_facts as segment_facts
+from .sentences import ORIGINS, REPLACED, Mentions, Sentences, with_text
 from .swapped import normal_claim
-from .vocabulary import Candidate, Place, Vocabulary, WordGroups, family
+from .vocabulary import Candidate, Place, Vocabulary, WordGroups, family, random_numbers
 
 
 @dataclass(frozen=True)
@@ -233,16 +232,19 @@ def altered_claims(
     per_claim: int,
     seed: int,
     true_in_group: Collection[str] = (),
+    sentences: Sentences | None = None,
 ) -> tuple[list[Pair], int]:
     """`per_claim` altered pairs for every supported pair of one segment.
 
     Conceptual claims get another value of their role (origin `altered_claim`); contextual ones an error of type A to E
-    (`altered_claim_A`, ...), the types that their pattern has taking turns.
+    (`altered_claim_A`, ...), the types that their pattern has taking turns; other sentences the same types, by what
+    the parser reads in them.
 
     Args:
         pairs: all pairs of one piece of evidence. Their order does not matter.
         vocabulary: of the whole data set.
         true_in_group: normalised claims that hold in the segment's group: never made.
+        sentences: of the whole data set, by the parser; None: sentences that are no facts are not altered.
 
     Returns:
         The refuted pairs, and how many could not be made (a claim that is no fact counts as well).
@@ -251,12 +253,19 @@ def altered_claims(
     taken = {normal_claim(pair.claim) for pair in pairs}
     made: list[Pair] = []
     wanted = 0
+    read = None if sentences is None else _Read.of(pairs, sentences, true_in_group)
     for pair in sorted(pairs, key=lambda pair: pair.id):
         if pair.label != "supported":
             continue
         wanted += per_claim
+        if is_sentence(pair):
+            altered = () if read is None else read.altered(pair, seed, {*taken, *true_in_group})
+            new = [_pair(pair, *item) for item in itertools.islice(altered, per_claim)]
+            taken.update(normal_claim(other.claim) for other in new)
+            made.extend(new)
+            continue
         changes = _changes(pair, vocabulary.groups)
-        numbers = _numbers(seed, pair.id)
+        numbers = random_numbers(seed, pair.id)
         first = int(next(numbers) * len(changes))
         for turn in range(first, first + per_claim if changes else first):
             in_turn = (changes[(turn + step) % len(changes)] for step in range(len(changes)))
@@ -267,10 +276,33 @@ def altered_claims(
     return made, wanted - len(made)
 
 
-def without_facts(pairs: Iterable[Pair]) -> int:
-    """How many of these supported pairs no rule can alter by their role: captions, answers and other sentences."""
-    supported = (pair for pair in pairs if pair.label == "supported")
-    return sum(not is_contextual(pair.role) and conceptual_value(pair.role, pair.claim) is None for pair in supported)
+def is_sentence(pair: Pair) -> bool:
+    """Whether a claim is no fact of a known form: only the parser can alter it."""
+    return conceptual_value(pair.role, pair.claim) is None and not is_contextual(pair.role)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What the parser sees in the claims of one segment and of its group."""
+
+    sentences: Sentences
+    segment: Mentions
+    group: Mentions
+
+    @classmethod
+    def of(cls, pairs: Sequence[Pair], sentences: Sentences, true_in_group: Collection[str]) -> _Read | None:
+        own = {normal_claim(pair.claim) for pair in pairs if pair.label == "supported"} | _captions(pairs)
+        if not any(is_sentence(pair) for pair in pairs):
+            return None
+        return cls(sentences, sentences.mentions(own), sentences.mentions({*own, *true_in_group}))
+
+    def altered(self, pair: Pair, seed: int, forbidden: set[str]) -> Iterator[tuple[Change, str, Candidate]]:
+        numbers = random_numbers(seed, pair.id)
+        for slot, text in self.sentences.alterations(pair.claim, self.segment, self.group, numbers):
+            claim = with_text(pair.claim, slot, text)
+            if normal_claim(claim) not in forbidden:
+                change = Change(ORIGINS[slot.kind], REPLACED.get(slot.kind, slot.kind), (), (slot.text,), (), str)
+                yield change, claim, (text,)
 
 
 def _captions(pairs: Iterable[Pair]) -> set[str]:
@@ -332,10 +364,3 @@ def _pair(pair: Pair, change: Change, claim: str, candidate: Candidate) -> Pair:
         teacher_margin=None,
         meta=meta,
     )
-
-
-def _numbers(seed: int, name: str) -> Iterator[float]:
-    """Pseudo-random numbers in [0, 1) that depend on the seed and the name alone."""
-    for block in itertools.count():
-        digest = hashlib.sha256(f"{seed}\0altered\0{name}\0{block}".encode("utf-8", "surrogatepass")).digest()
-        yield from (word / 2**64 for word in struct.unpack(">4Q", digest))

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import bisect
 import difflib
+import hashlib
 import heapq
 import itertools
 import math
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -272,11 +274,11 @@ class DrawTable:
     shares: Mapping[Candidate, float]
 
     @classmethod
-    def of(cls, counts: Mapping[Candidate, int], classes: Mapping[Candidate, object]) -> DrawTable:
+    def of(cls, counts: Mapping[Candidate, float], classes: Mapping[Candidate, object]) -> DrawTable:
         """The table in which every candidate is expected to be drawn as often as it is true."""
         candidates = tuple(sorted(counts))
         total = sum(counts.values())
-        mass: Counter[object] = Counter()
+        mass: dict[object, float] = defaultdict(float)
         for candidate in candidates:
             mass[classes[candidate]] += counts[candidate]
         weights = balanced_weights([counts[c] for c in candidates], [classes[c] for c in candidates])
@@ -313,7 +315,7 @@ class DrawTable:
         return min(bisect.bisect_right(self.cumulative, number * self.cumulative[-1]), len(self.candidates) - 1)
 
 
-def balanced_weights(counts: Sequence[int], classes: Sequence[object]) -> list[float]:
+def balanced_weights(counts: Sequence[float], classes: Sequence[object]) -> list[float]:
     """Weights (sum 1) such that values are drawn as often as they are true, no value replacing one of its class.
 
     The expected number of draws of a value w of class C is weight(w) times the sum, over all other classes D, of
@@ -322,7 +324,7 @@ def balanced_weights(counts: Sequence[int], classes: Sequence[object]) -> list[f
     """
     total = sum(counts)
     weights = [count / total for count in counts]
-    facts: Counter[object] = Counter()
+    facts: dict[object, float] = defaultdict(float)
     for count, name in zip(counts, classes, strict=True):
         facts[name] += count
     for _ in range(_ROUNDS if len(facts) > 1 else 0):
@@ -437,3 +439,10 @@ def _phrase_places(phrase: Phrase | None, groups: WordGroups) -> Iterator[tuple[
         yield ("location", word, verb), (location,)
         yield ("location", word), (location,)
         yield ("location", "kind", KIND_OF_PLACE[word]), (location,)
+
+
+def random_numbers(seed: int, name: str) -> Iterator[float]:
+    """Pseudo-random numbers in [0, 1) that depend on the seed and the name alone."""
+    for block in itertools.count():
+        digest = hashlib.sha256(f"{seed}\0altered\0{name}\0{block}".encode("utf-8", "surrogatepass")).digest()
+        yield from (word / 2**64 for word in struct.unpack(">4Q", digest))

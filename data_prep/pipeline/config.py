@@ -12,7 +12,7 @@ from ...core import SPLITS, ConfigError, Split, expanded
 from ..dataset import check_fractions
 from ..importers import IMPORTERS
 from ..language import LanguageModelConfig
-from ..negatives import AlteredEvidenceConfig, SwappedLabel
+from ..negatives import AlteredEvidenceConfig, Grammar, SwappedLabel
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,11 @@ class ByModelConfig:
 
 @dataclass(frozen=True)
 class NegativesConfig:
-    """Which refuted pairs a data set holds. `balanced` overrides all others but `generic_claims`."""
+    """Which refuted pairs a data set holds. `balanced` overrides all others but `generic_claims`.
+
+    `altered_by`: what alters sentences that are no facts: the parser of the extra `negatives`, or nothing (`rules`);
+    `auto` is the parser where it is installed.
+    """
 
     annotated: bool = True
     swapped_per_claim: int = 1
@@ -49,6 +53,7 @@ class NegativesConfig:
     generic_claims: tuple[str, ...] = ()
     balanced: bool = False
     altered_per_claim: int = 0
+    altered_by: Literal["auto", "parser", "rules"] = "auto"
     word_groups: str | None = None
     altered_evidence: AlteredEvidenceConfig = field(default_factory=AlteredEvidenceConfig)
     by_model: ByModelConfig = field(default_factory=ByModelConfig)
@@ -163,6 +168,12 @@ def _check_numbers(config: BuildConfig) -> None:
     for key, value in positive.items():
         if not value > 0:
             raise ConfigError(f"{key}: must be greater than 0, got {value}; leave the key out for its default")
+    if rules.altered_by not in ("auto", "parser", "rules"):
+        raise ConfigError(f"negatives.altered_by: must be auto, parser or rules, got {rules.altered_by!r}; pick one")
+    if rules.altered_per_claim and rules.altered_by == "parser" and not Grammar.is_installed():
+        raise ConfigError(
+            "negatives.altered_by: the parser is not installed, got 'parser'; install proofreel[negatives] or set rules"
+        )
     if rules.by_model.per_claim and config.language_model is None:
         raise ConfigError("language_model: required for negatives.by_model, got none; name the endpoint and model")
 
@@ -172,6 +183,13 @@ def media_root_of(config: BuildConfig) -> Path:
     if config.media_root is not None:
         return Path(config.media_root)
     return Path(os.path.commonpath([Path(path).absolute().parent for s in config.sources for path in s.paths]))
+
+
+def altering_packages(config: BuildConfig) -> tuple[str, ...]:
+    """The packages that alter sentences in this build; none where no claims are altered, or by rules alone."""
+    rules = config.negatives
+    used = rules.altered_per_claim and not rules.balanced and rules.altered_by != "rules" and Grammar.is_installed()
+    return Grammar.PACKAGES if used else ()
 
 
 def fractions_of(config: BuildConfig) -> dict[Split, float]:

@@ -24,27 +24,32 @@ from ..negatives import (
     ORIGINS,
     SHIPPED,
     ClaimRow,
+    Grammar,
     Known,
     Segments,
+    Sentences,
     Vocabulary,
     altered_by_model,
     altered_claims,
     altered_evidence,
     balanced_pairs,
+    is_sentence,
     normal_claim,
     read_word_groups,
     segment_rank,
     swap_targets,
     swapped_suffix,
-    without_facts,
 )
-from .config import BuildConfig
+from .config import BuildConfig, altering_packages
 from .staging import INDEXES, LEFT_OUT, Staging, Stored, claim_key, evidence_of
 
 _COMMIT_EVERY = 20_000
 _COMMIT_MODEL_EVERY = 50  # answers of a model cost more than rows
 _THERE = "negatives that were there already"
-_NO_FACTS = "altered claims of rows that are neither facts nor verb phrases (altered_per_claim, docs/negatives.md)"
+_NO_FACTS = (
+    "altered claims of rows that are neither facts nor verb phrases (need the parser of proofreel[negatives], "
+    "docs/negatives.md)"
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,7 @@ def alter_split(
     last: int,
     vocabulary: Vocabulary | None,
     model: LanguageModel | None,
+    sentences: Sentences | None = None,
 ) -> Counter[str]:
     """Append the altered claims and altered evidence of one split's rows up to number `last`.
 
@@ -74,7 +80,9 @@ def alter_split(
     if any(getattr(rules.altered_evidence, origin) for origin in ORIGINS):
         total += _in_stretches(staging, f"altered_evidence/{split}", _evidence(staging, config, split, last))
     if rules.altered_per_claim and vocabulary is not None:
-        total += _in_stretches(staging, f"altered_claims/{split}", _claims(staging, config, split, last, vocabulary))
+        total += _in_stretches(
+            staging, f"altered_claims/{split}", _claims(staging, config, split, last, vocabulary, sentences)
+        )
     if rules.by_model.per_claim and vocabulary is not None and model is not None:
         work = _by_model(staging, config, split, last, vocabulary, model)
         total += _in_stretches(staging, f"altered_by_model/{split}", work, _COMMIT_MODEL_EVERY)
@@ -86,6 +94,18 @@ def collect_vocabulary(staging: Staging, config: BuildConfig) -> Vocabulary:
     groups = read_word_groups(config.negatives.word_groups or SHIPPED)
     supported = staging.rows("r.out = 0 AND r.label = 'supported'", db=staging.reader())
     return Vocabulary.collect((stored.row.pair for stored in supported), groups)
+
+
+def collect_sentences(staging: Staging, config: BuildConfig) -> Sentences | None:
+    """What the true sentences say; None where there are none, or no parser."""
+    if not altering_packages(config):
+        return None
+    supported = staging.rows("r.out = 0 AND r.label = 'supported'", db=staging.reader())
+    claims = ((s.row.pair.group, s.row.pair.claim) for s in supported if is_sentence(s.row.pair))
+    if (first := next(claims, None)) is None or (grammar := Grammar.installed()) is None:
+        return None
+    every = tqdm(itertools.chain([first], claims), desc="reading claims", unit="claim", mininterval=1.0)
+    return Sentences.collect(every, grammar, read_word_groups(config.negatives.word_groups or SHIPPED))
 
 
 Segment = tuple[int, list[Stored]]
@@ -145,15 +165,22 @@ def _evidence(staging: Staging, config: BuildConfig, split: Split, last: int) ->
     return work
 
 
-def _claims(staging: Staging, config: BuildConfig, split: Split, last: int, vocabulary: Vocabulary) -> Work:
+def _claims(
+    staging: Staging,
+    config: BuildConfig,
+    split: Split,
+    last: int,
+    vocabulary: Vocabulary,
+    sentences: Sentences | None,
+) -> Work:
     def work(after: int) -> Iterator[tuple[Segment, _SegmentNegatives]]:
         true_of, per_claim = _true_in_groups(staging), config.negatives.altered_per_claim
         for e, stored in _stored_segments(staging, split, last, after):
             pairs = _pairs(stored)
-            made, missing = altered_claims(pairs, vocabulary, per_claim, config.seed, true_of(stored))
-            no_facts = per_claim * without_facts(pairs)
-            reasons = Counter({_NO_FACTS: no_facts, "altered claims without a value": missing - no_facts})
-            yield (e, stored), _SegmentNegatives(made, reasons)
+            made, missing = altered_claims(pairs, vocabulary, per_claim, config.seed, true_of(stored), sentences)
+            unread = 0 if sentences is not None else sum(p.label == "supported" and is_sentence(p) for p in pairs)
+            counts = {"altered claims without a value": missing - per_claim * unread, _NO_FACTS: per_claim * unread}
+            yield (e, stored), _SegmentNegatives(made, Counter(counts))
 
     return work
 
@@ -230,6 +257,7 @@ def make_negatives(staging: Staging, config: BuildConfig, model: LanguageModel |
     altered = facts or any(getattr(rules.altered_evidence, origin) for origin in ORIGINS)
     staging.index(*(INDEXES if altered else ["rows_group"]))
     vocabulary = collect_vocabulary(staging, config) if facts else None
+    sentences = collect_sentences(staging, config) if facts else None
     left_out: Counter[str] = Counter()
     for split in SPLITS:
         if (last := staging.progress(f"annotated/{split}")) is None:
@@ -240,7 +268,7 @@ def make_negatives(staging: Staging, config: BuildConfig, model: LanguageModel |
             continue
         if rules.swapped_per_claim:
             left_out += _swap_split(staging, config, split, last)
-        left_out += alter_split(staging, config, split, last, vocabulary, model)
+        left_out += alter_split(staging, config, split, last, vocabulary, model, sentences)
     return left_out
 
 

@@ -26,7 +26,7 @@ from ..dataset import MANIFEST, SCHEMA_VERSION, CardStatistics, read_manifest, w
 from ..importers import Rejected
 from ..language import LanguageModel
 from .check_media import check_media
-from .config import BuildConfig, media_root_of, resolved
+from .config import BuildConfig, altering_packages, media_root_of, resolved
 from .negatives import make_negatives
 from .sources import annotation_files, check_options, import_sources, other_files, source_digest, source_entries
 from .splitting import divide
@@ -80,7 +80,8 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
                 "seed": config.seed,
                 "config": dataclasses.asdict(config),
                 "git_revision": git_revision(),
-                "versions": versions(),
+                "versions": versions(altering_packages(config)),
+                **altered_by(config),
                 "shortcut_probe": probe_staging(staging, config.seed) if config.shortcut_probe else None,
             }
             return _publish(output, folder, staging, manifest, statistics)
@@ -90,6 +91,13 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
             raise
         finally:
             staging.close()
+
+
+def altered_by(config: BuildConfig) -> dict[str, str]:
+    """What alters claims in this build; nothing where none are altered."""
+    if not config.negatives.altered_per_claim or config.negatives.balanced:
+        return {}
+    return {"altered_by": "rules and parser" if altering_packages(config) else "rules"}
 
 
 def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[str, Any]:
@@ -134,7 +142,7 @@ def _digest(config: BuildConfig, digests: dict[str, str]) -> str:
     """Equal for builds that would do the same: config, bytes of all files read, code and libraries."""
     folders = (Path(core.__file__).parent, Path(__file__).parents[1])
     code = [source_digest(folder, (".py", ".yaml")) for folder in folders]
-    what = [dataclasses.asdict(config), digests, code, versions()]
+    what = [dataclasses.asdict(config), digests, code, versions(altering_packages(config))]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 

@@ -14,7 +14,7 @@ import random
 import sqlite3
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tqdm import tqdm
 from ...core import SPLITS
 from ..dataset import MAX_ROWS, CardStatistics, claim_only_probe, shard_entry, shard_name, shortcut_table, write_columns
 from ..media import media_table, run_guarded
+from ..negatives import Grammar
 from .staging import Staging
 from .usable_splits import few_groups
 
@@ -171,9 +172,9 @@ def git_revision() -> str | None:
         return None
 
 
-def versions() -> dict[str, str]:
-    """Versions of what a data set depends on."""
-    names = ("proofreel", "av", "decord", "numpy", "pyarrow", "scikit-learn")
+def versions(further: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of what a data set depends on; `further` names packages that not every build uses."""
+    names = ("proofreel", "av", "decord", "numpy", "pyarrow", "scikit-learn", *further)
     numbers = {"python": platform.python_version()}
     for name in names:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -198,6 +199,9 @@ def summary(manifest: dict[str, Any], output: Path) -> str:
     notes = {"rejected": manifest["rejected"], "left out": manifest["left_out"]}
     for title, counts in notes.items():
         lines.extend(f"{title}: {number} x {reason}" for reason, number in counts.items() if number)
+    if by := manifest.get("altered_by"):
+        used = (f"{name} {manifest['versions'][name]}" for name in Grammar.PACKAGES if name in manifest["versions"])
+        lines.append(f"claims altered by: {by}" + (f" ({', '.join(used)})" if by != "rules" else ""))
     if manifest["merged_repeats"]:
         lines.append(f"merged: {manifest['merged_repeats']} x repeat of a judged pair")
     if leaks := manifest["media_in_several_splits"]:

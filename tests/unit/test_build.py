@@ -381,7 +381,7 @@ def test_altered_claims_of_captions_are_counted_with_the_reason(tmp_path):
     config = BuildConfig(
         str(tmp_path / "out"),
         (SourceConfig("youcook2", str(path)), SourceConfig("facts", str(facts))),
-        negatives=NegativesConfig(swapped_per_claim=0, altered_per_claim=2),
+        negatives=NegativesConfig(swapped_per_claim=0, altered_per_claim=2, altered_by="rules"),
         media="absent",
         shortcut_probe=False,
         card=False,
