@@ -263,19 +263,19 @@ def _origins(
     then marks the words of supported rows down.
     """
     origin_of = np.array(origins, dtype=object)
-    supported = np.flatnonzero(whole.y)
+    supported: list[int] = np.flatnonzero(whole.y).tolist()
     for origin in sorted(set(origin_of[~whole.y])):
-        negatives = np.flatnonzero((origin_of == origin) & ~whole.y)
+        negatives: list[int] = np.flatnonzero((origin_of == origin) & ~whole.y).tolist()
         made = [i for i in negatives if sources[i] is not None]
-        rows = [(int(i), whole.claims[i], whole.groups[i], False) for i in negatives]
-        first = {(str(sources[i]), whole.groups[i]): int(i) for i in reversed(made)}
+        rows = [(i, whole.claims[i], whole.groups[i], False) for i in negatives]
+        first = {(str(sources[i]), whole.groups[i]): i for i in reversed(made)}
         rows += [(i, claim, group, True) for (claim, group), i in first.items()]
         if len(made) < len(negatives):
             groups = {whole.groups[i] for i in negatives if sources[i] is None}
             same = [i for i in supported if whole.groups[i] in groups] or supported
             most = max(len(negatives) - len(made), _SUPPORTED_AT_LEAST)
-            drawn = np.random.default_rng(seed).permutation(same)[:most]
-            rows += [(int(i), whole.claims[i], whole.groups[i], True) for i in drawn]
+            drawn: list[int] = np.random.default_rng(seed).permutation(same)[:most].tolist()
+            rows += [(i, whole.claims[i], whole.groups[i], True) for i in drawn]
         rows.sort()
         claims, group_of, y = [row[1] for row in rows], [row[2] for row in rows], [row[3] for row in rows]
         yield origin, _Part(claims, np.array(y), group_of)
@@ -315,9 +315,8 @@ def _telling_words(features: sp.csr_matrix | None, y: np.ndarray, words: list[st
     if features is None or not words or len(set(y.tolist())) < 2:
         return ()
     weights = _fit(features, y).coef_[0][: len(words)]
-    occurs = sp.csc_matrix(features[:, : len(words)]) > 0
-    supported = np.asarray(occurs[y].sum(axis=0)).ravel()
-    rest = np.asarray(occurs[~y].sum(axis=0)).ravel()
+    supported = features[y].getnnz(axis=0)[: len(words)]
+    rest = features[~y].getnnz(axis=0)[: len(words)]
     share = (supported + rest) / len(y)
     spread = np.sqrt(np.maximum(share * (1 - share) * (1 / y.sum() + 1 / (~y).sum()), 1e-12))
     z = (supported / y.sum() - rest / (~y).sum()) / spread

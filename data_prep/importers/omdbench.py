@@ -1,9 +1,10 @@
-"""Import OMD-Bench: anchors shown by video, audio and text, in all eight conditions of replaced channels.
+"""Import your own rows in the manner of OMD-Bench: anchors shown by video, audio and text, in all eight conditions.
 
 OMD-Bench asks what a model does when channels disagree (sections 3.3, 4.2, appendix A.8 and A.9). Each anchor gives
 rows in eight conditions, C000 to C111: the three bits say whether video, audio and text are those of another anchor,
 drawn for each channel by itself. The draws depend on the seed, the anchor and the channel, not on the order of the
-file. No file of the benchmark is public: the layout read here is our own (docs/formats.md).
+file. No file of the benchmark is public, and none can be read here: the layout is this project's own, the form in which
+users bring rows of that kind (docs/formats.md).
 """
 
 from __future__ import annotations
@@ -331,7 +332,7 @@ def supported_option(question: Question, depicted: list[str]) -> str | None:
 
 IMPORTER = Importer(
     name="omdbench",
-    description="OMD-Bench anchors in eight conditions of replaced video, audio and text.",
+    description="Your own anchors in the manner of OMD-Bench, whose files are not public: three channels to replace.",
     read=read,
     options=OMDBenchOptions,
 )

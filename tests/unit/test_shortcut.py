@@ -106,14 +106,14 @@ def test_only_the_leaking_origin_is_warned_about():
     assert not any("origin swapped" in line for line in report.warnings)
 
 
-def altered_tools(tools: Sequence[str], n: int = 600) -> dict[str, Any]:
+def altered_tools(tools: Sequence[str]) -> dict[str, Any]:
     """Facts with and without a tool; those with one have a negative with another of `tools`."""
     rng = np.random.default_rng(0)
-    columns: dict[str, list[Any]] = {n: [] for n in ("claims", "labels", "groups", "roles", "origins", "sources")}
-    for i in range(n):
+    columns: dict[str, list[Any]] = {name: [] for name in ("claims", "labels", "groups", "roles", "origins", "sources")}
+    for i in range(600):
         doing, tool = " ".join(rng.choice(WORDS[:15], 2)), rng.choice(WORDS[15:])
         claim = f"{doing} the food" + (f" with {tool}" if i % 3 == 0 else "")
-        rows = [(claim, "supported", "annotated", None)]
+        rows: list[tuple[str, str, str, str | None]] = [(claim, "supported", "annotated", None)]
         if i % 3 == 0:
             rows.append((f"{doing} the food with {rng.choice(tools)}", "refuted", "altered_claim_C", claim))
         for text, label, origin, source in rows:
@@ -144,7 +144,7 @@ def test_a_source_that_was_not_sampled_is_still_what_its_negative_is_compared_wi
 
 
 def test_a_sentence_asked_of_other_evidence_tells_nothing():
-    columns = without_rows(altered_tools(WORDS[15:]), [True] * 800)
+    columns = altered_tools(WORDS[15:])
     columns["claims"] = [source or claim for claim, source in zip(columns["claims"], columns["sources"], strict=True)]
     assert claim_only_probe(**columns, seed=0).origins["altered_claim_C"].value == pytest.approx(0.5)
 
