@@ -20,7 +20,7 @@ _MOST_ROWS, _MOST_FRAMED, _MOST_CHARS = 50, 6, 400
 _COLOURS = {"supported": "#2e9e5b", "not_supported": "#d1495b", "refuted": "#d1495b", "abstain": "#c98a12"}
 _PLAIN = "#7a8794"
 _BOX = "font-size:13px;line-height:1.45;color:inherit;margin:4px 0 10px"
-_TABLE = "border-collapse:collapse;border:0;margin:0;font-size:inherit;color:inherit"
+_TABLE = "border-collapse:collapse;border:0;margin:0 0 8px;font-size:inherit;color:inherit"
 _ROW = "background:none"
 _CELL = "border:0;padding:1px 10px 1px 0;text-align:left;vertical-align:middle;white-space:normal"
 _TRACK = "background:rgba(128,128,128,.3)"
@@ -29,9 +29,9 @@ _QUIET = "opacity:.75"
 Root = str | Path | None
 
 
-def evidence_html(evidence: Iterable[Evidence], media_root: Root = None, *, frames: bool = True) -> str:
+def evidence_html(evidence: Iterable[Evidence], media_root: Root = None) -> str:
     """Pieces of evidence, one under another: name and span, and a few frames of what lies on this machine."""
-    return _box("".join(_piece(piece, media_root, frames) for piece in evidence))
+    return _box("".join(_piece(piece, media_root, True) for piece in evidence))
 
 
 def verdicts_html(verdicts: Sequence[Verdict], pairs: Sequence[Pair] = (), media_root: Root = None) -> str:
@@ -44,7 +44,7 @@ def verdicts_html(verdicts: Sequence[Verdict], pairs: Sequence[Pair] = (), media
         if pair is not None and pair.evidence != above:
             parts += [_table(rows)] if rows else []
             rows, above = [], pair.evidence
-            parts.append(evidence_html(above, media_root, frames=n_framed < _MOST_FRAMED))
+            parts += [_piece(piece, media_root, n_framed < _MOST_FRAMED) for piece in above]
             n_framed += 1
         rows.append(_row(verdict, "" if pair is None else pair.claim, verdict.note != note))
     parts += [_table(rows)] if rows else []
@@ -146,14 +146,11 @@ def _row(verdict: Verdict, claim: str, with_note: bool = True) -> str:
     """Bar, probability, label, claim."""
     said = _said(verdict)
     p = verdict.p_supported
-    bar = number = ""
-    if not math.isnan(p):
-        number = f"{p:.3f}"
-        bar = (
-            f'<div style="width:90px;height:10px;border-radius:5px;{_TRACK};overflow:hidden">'
-            f'<div style="width:{100 * min(max(p, 0.0), 1.0):.1f}%;height:100%;'
-            f'background:{_COLOURS.get(said, _PLAIN)}"></div></div>'
-        )
+    number, percent = ("-", 0.0) if math.isnan(p) else (f"{p:.3f}", 100 * min(max(p, 0.0), 1.0))
+    bar = (
+        f'<div style="width:90px;height:10px;border-radius:5px;{_TRACK};overflow:hidden">'
+        f'<div style="width:{percent:.1f}%;height:100%;background:{_COLOURS.get(said, _PLAIN)}"></div></div>'
+    )
     why = "".join(
         f' <span style="{_QUIET}">{_text(each)}</span>'
         for each in (verdict.error, verdict.note if with_note else None)

@@ -148,7 +148,7 @@ def _of_text(text: str, media_root: Root, where: str) -> tuple[Evidence, ...]:
             f"{where}: is an address, and nothing is fetched, got {name!r}; download it and name the file"
         )
     if not is_media_name(name):
-        return (Passage(text),)
+        return (_of_file(name, media_root, where),) if _is_path(name, media_root) else (Passage(text),)
     if not os.path.isfile(media_path(_located(name, media_root), media_root)):
         if len(name.split()) > _WORDS_OF_NAME:
             return (Passage(text),)
@@ -158,6 +158,12 @@ def _of_text(text: str, media_root: Root, where: str) -> tuple[Evidence, ...]:
             f"a text, say so: Passage({name!r})"
         )
     return (_of_file(name, media_root, where),)
+
+
+def _is_path(name: str, media_root: Root) -> bool:
+    """Whether a text with a separator or an ending names what is there, so that it is not judged as words."""
+    like_a_path = len(name) <= _LONGEST_NAME and "\n" not in name and ("/" in name or Path(name).suffix)
+    return bool(like_a_path) and os.path.exists(media_path(_located(name, media_root), media_root))
 
 
 def _stored(text: str) -> tuple[Evidence, ...] | None:

@@ -22,7 +22,7 @@ from ...data_prep.exports import COLUMNS, is_chat_row, pair_of_chat, read_claims
 from ...data_prep.importers import IMPORTERS, SUFFIXES, Rejected, Row, modality_of
 from .claims import one_claim
 from .evidence import Root, as_evidence, evidence_of_row, is_span
-from .values import plain, row_of, rows_of, shown, splits_of
+from .values import column_of, is_column, plain, row_of, rows_of, shown, splits_of
 
 _EXAMPLE = "e.g. [('The pan is on the stove.', 'clip.mp4')] or [{'claim': '...', 'video': 'clip.mp4', 'start_s': 2.8}]"
 _PAIR_FIELDS = tuple(field.name for field in dataclasses.fields(Pair))
@@ -74,7 +74,7 @@ def is_one_pair(held: Any) -> bool:
     """Whether this is one pair and not a list of them: a `Pair`, an importer's row, (claim, evidence), or a row."""
     if isinstance(held, (Pair, Row)):
         return True
-    if isinstance(held, (tuple, list)):
+    if isinstance(held, (tuple, list)) and row_of(held) is None:
         return len(held) >= 2 and isinstance(held[0], str) and not _are_sentences_alone(held)
     row = row_of(held)
     return row is not None and rows_of(held) is None and splits_of(held) is None
@@ -82,7 +82,7 @@ def is_one_pair(held: Any) -> bool:
 
 def as_evidences(held: Any, media_root: Root = None) -> list[tuple[Evidence, ...]]:
     """Several evidences, each judged by itself: a list, or a table with a row for each."""
-    rows: Any = rows_of(held)
+    rows: Any = column_of(held) if is_column(held) else rows_of(held)
     if rows is None:
         single = isinstance(held, str) or row_of(held) is not None or is_span(held) or not hasattr(held, "__iter__")
         rows = [held] if single else held
@@ -106,11 +106,12 @@ def _pairs_of(held: Any, number: int, media_root: Root) -> list[Pair]:
         held = held.pair
     if isinstance(held, Pair):
         return [_completed(held, number, media_root, where)]
-    if isinstance(held, (tuple, list)) and len(held) >= 2 and isinstance(held[0], str):
+    if isinstance(held, (tuple, list)) and len(held) >= 2 and isinstance(held[0], str) and row_of(held) is None:
         claim, *given = held
         if len(given) > 1 and not is_span(given):
             raise ModelInputError(
-                f"{where}: must be (claim, evidence), got {shown(held)}; put several pieces in a list"
+                f"{where}: must be (claim, evidence), got {shown(held)}; put several pieces in a list, e.g. "
+                "('She names the dish.', ['clip.mp4', 'clip.srt'])"
             )
         evidence = as_evidence(tuple(given) if len(given) > 1 else given[0], media_root, where)
         return [Pair(str(number), one_claim(claim, where), evidence, modality=modality_of(evidence))]

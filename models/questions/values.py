@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+_OF_ROWS = {"claim", "evidence", "video", "image", "transcript", "text", "passage"}
 _MISSING = ("NAType", "NaTType")  # pandas' own; comparing them raises
 
 
@@ -53,12 +54,23 @@ def column_of(values: Any) -> Any:
 
 
 def row_of(value: Any) -> Mapping[str, Any] | None:
-    """A row as a mapping: a dict, or a row of a pandas table; None for what is none."""
+    """A row as a mapping: a dict, a row of a pandas table, or a named tuple of one; None for what is none."""
     if isinstance(value, Mapping):
         return value
+    if is_column(value):
+        return None
     if hasattr(value, "iloc") and hasattr(value, "index") and not hasattr(value, "columns"):
         return value.to_dict()
+    if isinstance(value, tuple) and _OF_ROWS & set(getattr(value, "_fields", ())):
+        return value._asdict()  # type: ignore[attr-defined]
     return None
+
+
+def is_column(value: Any) -> bool:
+    """Whether this is a column of pandas (a row's labels are names) or of Arrow."""
+    if hasattr(value, "iloc") and hasattr(value, "index") and not hasattr(value, "columns"):
+        return not all(isinstance(label, str) for label in value.index)
+    return hasattr(value, "to_pylist") and not hasattr(value, "column_names")
 
 
 def splits_of(value: Any) -> list[str] | None:

@@ -159,12 +159,20 @@ class Verifier:
         """The same verifier, moved to a device; those that share its weights, such as `with_prior`'s, move along.
 
         The precision stays: `from_pretrained(..., dtype=...)` sets it, and notes what it changes.
+
+        Raises:
+            ConfigError: a device that is not here or has too little memory; the verifier stays where it is.
         """
         if isinstance(device, torch.dtype):
             raise ConfigError(f"to: moves to a device, got {device}; load it anew with from_pretrained(dtype=...)")
         with self.scorer.lock:
-            self.model.to(device)
+            before = self.device
             self.prefixes.clear()
+            try:
+                self.model.to(device)
+            except (RuntimeError, AssertionError) as error:  # no such device here, or too little memory on it
+                self.model.to(before)
+                raise ConfigError(f"to: cannot move to {device}, got {error}; it stays on {before}") from error
         return self
 
     def save_pretrained(self, directory: str | Path) -> Path:

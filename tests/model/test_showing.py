@@ -186,6 +186,9 @@ def test_a_verifier_moves_and_answers_the_same(verifier):
     assert verifier.score(["Colour is red."], TEXT)[0].margin == pytest.approx(before, abs=1e-4)
     with pytest.raises(ConfigError, match="dtype"):
         verifier.to(torch.float16)
+    with pytest.raises(ConfigError, match="stays on cpu"):
+        verifier.to("no such device")
+    assert verifier.device == torch.device("cpu")
 
 
 def test_what_is_saved_is_what_was_loaded_byte_for_byte(published, tmp_path):

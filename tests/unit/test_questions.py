@@ -323,3 +323,24 @@ def test_an_unreadable_transcript_is_an_error_of_its_file(here):
     (here / "bad.srt").write_text("1\nnever --> never\nx\n")
     with pytest.raises(MediaError, match=r"bad\.srt"):
         as_evidence("bad.srt")
+
+
+def test_named_tuples_of_a_table_are_rows_and_a_column_holds_one_evidence_each(here):
+    table = pd.DataFrame({"claim": [CLAIM] * 2, "video": ["clip.mp4"] * 2, "start_s": [0, 1], "end_s": [2.0, None]})
+    pairs = as_pairs(table)
+    assert as_pairs(list(table.itertuples())) == pairs
+    assert as_pairs(next(table.itertuples(index=False))) == pairs[:1]
+    whole = [(VideoSegment("clip.mp4"),)] * 2
+    for column in (table["video"], pa.chunked_array([["clip.mp4"] * 2]), table["video"].to_numpy()):
+        assert as_evidences(column) == whole
+    assert as_evidences(table.drop(columns="claim").itertuples(index=False)) == [pair.evidence for pair in pairs]
+
+
+def test_a_text_that_names_a_path_that_is_there_is_never_judged_as_words(here):
+    (here / "shots").mkdir()
+    (here / "shots" / "first").touch()
+    assert as_evidence("shots/first") == (VideoSegment("shots/first"),)
+    with pytest.raises(ModelInputError, match="folder"):
+        as_evidence(str(here / "shots"))
+    for words in ("shots", "salt and/or pepper", "shots/none"):
+        assert as_evidence(words) == (Passage(words),)
