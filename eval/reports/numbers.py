@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...core import CalibrationError, RowError
 from ...models.decision import AbstainBand, Decision, OperatingPoint, Risk
@@ -45,7 +46,7 @@ from ..metrics import (
     specificity,
 )
 from ..scoring import Prediction
-from ..uncertainty import N_DRAWS, Interval, interval_of, resample
+from ..uncertainty import N_DRAWS, interval_of, resample, share_interval
 from .caveats import leaks, remarks, watermark
 from .compare import Contender, adjust, compare, compare_pair, contender
 from .table_rows import (
@@ -133,7 +134,10 @@ def _measured(used: Scored, point: OperatingPoint, drawn: Resamples) -> dict[str
         any_rows = len(used.p) > 0
         row["metric"] = group_risk(used.p, used.labels, used.groups, point.threshold, risk) if any_rows else np.nan
     row |= {name: value for name, (value, _) in values.items()}
-    row["intervals"] = {name: _interval(draws, value, drawn) for name, (value, draws) in values.items()}
+    rests_on = {"precision": is_supported, "recall": used.labels == 1, "specificity": used.labels == 0}
+    row["intervals"] = {
+        name: _interval(draws, value, drawn, rests_on.get(name)) for name, (value, draws) in values.items()
+    }
     return row
 
 
@@ -141,9 +145,13 @@ def _objective(point: OperatingPoint, counts: Confusion) -> float:
     return float(criterion_value(criterion_of(point), counts))
 
 
-def _interval(draws: Floats, value: float, drawn: Resamples) -> dict[str, Any]:
-    interval: Interval = interval_of(draws, value, n_groups=drawn.n_groups, largest_share=drawn.largest_share)
-    return dataclasses.asdict(interval)
+def _interval(
+    draws: Floats, value: float, drawn: Resamples, rests_on: NDArray[np.bool_] | None = None
+) -> dict[str, Any]:
+    """The interval of a share of all rows, or of those that it rests on."""
+    n_groups = drawn.n_groups if rests_on is None else len(np.unique(drawn.group_of_row[rests_on]))
+    of = interval_of if rests_on is None else share_interval
+    return dataclasses.asdict(of(draws, value, n_groups=n_groups, largest_share=drawn.largest_share))
 
 
 def _shares(name: str, sample: Scored, decision: Decision) -> dict[str, Any]:

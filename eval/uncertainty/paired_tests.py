@@ -20,7 +20,7 @@ from scipy import stats
 from scipy.stats import rankdata
 
 from ...core import RowError
-from ..metrics import CELLS_AT_ONCE, DrawnRows, Floats, MetricRows, Resamples, summed_columns, values_of_sums
+from ..metrics import CELLS_AT_ONCE, METRICS, DrawnRows, Floats, MetricRows, Resamples, summed_columns, values_of_sums
 from ..scoring import Prediction, groups_of, labels_of
 from .bootstrap import MOST_LEFT_OUT, N_DRAWS, Interval, Method, as_observed, interval_of, leaving_one_out, resample
 from .calibration_intervals import error_difference, error_p_value
@@ -132,14 +132,16 @@ def difference_intervals(
     method = method if drawn.n_groups <= MOST_LEFT_OUT else "percentile"
     weightings = [drawn, as_observed(drawn)] + ([leaving_one_out(drawn)] if method == "bca" else [])
     pairs = [(headline_values(first, each), headline_values(second, each)) for each in weightings]
+    differ = len(np.unique(drawn.group_of_row[first.decisions != second.decisions]))
     intervals = {}
     for name in (metric.name for metric in headline_metrics() if metric.gaps is None):
+        # A difference of decisions rests on the groups in which any differs; where none does it is 0.
+        is_of_decisions = METRICS[name].of_counts is not None and differ > 0
+        n_groups = max(2, differ) if is_of_decisions else drawn.n_groups
         with np.errstate(invalid="ignore"):  # inf - inf, of a loss infinite in both, is undefined
             values, observed, *without = [one[name] - other[name] for one, other in pairs]
         jackknife = without[0] if without else None
-        intervals[name] = interval_of(
-            values, observed[0], level, method, jackknife, drawn.n_groups, drawn.largest_share
-        )
+        intervals[name] = interval_of(values, observed[0], level, method, jackknife, n_groups, drawn.largest_share)
     ways = DrawnRows(first, drawn), DrawnRows(second, drawn)
     for metric in (each for each in headline_metrics() if each.gaps is not None):
         one, other = (cast(Any, metric.gaps)(way) for way in ways)

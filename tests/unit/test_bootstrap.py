@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from nightly import first_of
+from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from scipy import stats
 from sklearn.metrics import balanced_accuracy_score, brier_score_loss, f1_score, log_loss, roc_auc_score
 
 from proofreel.core.errors import RowError
-from proofreel.eval.metrics import MetricRows, Resamples, metric_rows
+from proofreel.eval.metrics import METRICS, MetricRows, Resamples, metric_rows
 from proofreel.eval.metrics import draws as auc_module
 from proofreel.eval.metrics.calibration_error import ece_event
 from proofreel.eval.metrics.draws import accuracy_at_coverage_draws
@@ -25,9 +26,11 @@ from proofreel.eval.uncertainty.bootstrap import (
     interval_of,
     leaving_one_out,
     resample,
+    share_interval,
     trust,
 )
-from proofreel.eval.uncertainty.headline import headline_intervals, headline_names, headline_values
+from proofreel.eval.uncertainty.headline import headline_intervals, headline_names, headline_values, intervals_of
+from proofreel.eval.uncertainty.paired_tests import difference_intervals
 
 Floats = NDArray[np.float64]
 
@@ -340,3 +343,31 @@ def test_clustered_intervals_cover_as_they_say_and_those_of_independent_rows_do_
     assert (share["clustered"] > 0.90).all(), share
     assert (share["clustered"] < 0.99).all(), share
     assert (share["rows"] < 0.75).all(), share
+
+
+def test_a_share_rests_on_the_groups_with_such_rows_and_never_ends_at_none_or_all() -> None:
+    # 40 groups of two rows; six rows in three groups are called supported, and all of these are right.
+    groups = np.arange(80) // 2
+    p = np.where(groups < 3, 0.9, 0.1)
+    labels = np.where(groups < 3, 1.0, np.arange(80) % 2)
+    intervals = headline_intervals(p, p, labels, groups, 0.5, n_draws=200)
+    assert intervals["f1"].n_groups == 40
+    rows = metric_rows(p, p, labels, 0.5)
+    named = intervals_of([METRICS[name] for name in ("precision", "specificity")], rows, resample(groups, 200))
+    assert (named["precision"].n_groups, named["specificity"].n_groups) == (3, 37)
+    assert_allclose([named["precision"].low, named["precision"].high], [0.05 ** (1 / 3), 1])
+    assert_allclose([named["specificity"].low, named["specificity"].high], [0.05 ** (1 / 37), 1])
+    assert any("3 groups" in reason for reason in trust(named["precision"]))
+    none = share_interval(np.zeros(100), 0.0, 0.95, 10)
+    assert_allclose([none.low, none.high], [0, 1 - 0.05**0.1])
+
+
+def test_a_difference_of_decisions_rests_on_the_groups_that_differ() -> None:
+    rng = np.random.default_rng(0)
+    groups, labels = np.arange(200) // 4, rng.integers(0, 2, 200).astype(float)
+    p = np.clip(0.5 + 0.3 * (labels - 0.5) + 0.2 * rng.normal(size=200), 0.01, 0.99)
+    other = np.where(groups < 5, 1 - p, p)
+    found = difference_intervals(metric_rows(p, p, labels, 0.5), metric_rows(other, other, labels, 0.5), groups, 200)
+    assert (found["f1"].n_groups, found["auc"].n_groups) == (5, 50)
+    same = difference_intervals(*[metric_rows(p, p, labels, 0.5)] * 2, groups, 200)
+    assert (same["f1"].low, same["f1"].high, same["f1"].n_groups) == (0, 0, 50)
