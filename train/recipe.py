@@ -63,6 +63,7 @@ from .plan import plan_of, trainable_line
 from .preemption import PreemptionError
 from .run_directory import begun_from, start_run
 from .teacher import TeacherTargets, join_teacher
+from .tracking import check_tracking
 from .trainer import VerdictTrainer
 
 _WEIGHT_FILES = (
@@ -115,6 +116,7 @@ def run(
         ConfigError: an output directory in use, or settings that cannot work.
         RowError: rows that cannot be trained on, all of them listed, before any weight is loaded.
     """
+    check_tracking(training)
     check_engine(training, arguments.vision_cache or None, model_config)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     pairs, teacher = _rows(arguments, training, distill)

@@ -8,9 +8,11 @@ bad_rows.jsonl  rows that could not be read and were left out, if there were any
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import platform
+import shutil
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -25,8 +27,12 @@ from ..data_prep.dataset import read_manifest
 from ..data_prep.pipeline import git_revision
 from .arguments import VerdictArguments
 from .checkpoints import checkpoint_to_resume, clear_away, decided_on_rank_0, step_of, write_json
+from .teacher import LISTED
 
 RECORD, METRICS, BAD_ROWS = "run.json", "metrics.jsonl", "bad_rows.jsonl"
+# All that a run writes before its first step; anything else in the directory is kept.
+_BEFORE_FIRST_STEP = {RECORD, METRICS, BAD_ROWS, LISTED, "wandb"}
+_HELD: dict[Path, Any] = {}  # open files: a lock lasts as long as its file is open
 
 # What may differ when a run is resumed: where things lie, what is shown and kept, and how fast rows are read. All else
 # would make it another run. `dataset_dir`, `teacher` and `adapter_from` may move: hashes tell what they hold.
@@ -67,13 +73,14 @@ def start_run(
         The checkpoint to resume from; None to begin at step 0, also where a run was killed before its first checkpoint.
 
     Raises:
-        ConfigError: the directory holds something and resuming was not asked for; or it was, and the directory holds
-            no run, or one of another configuration or other data: the key that differs is named.
+        ConfigError: the directory holds something (but what a run left that ended before its first step, which is
+            removed) and resuming was not asked for; or it was, and the directory holds no run, or one of another
+            configuration or other data: the key that differs is named.
     """
     out = Path(training.output_dir or "")
     record = run_record(arguments, training, model_config, head, sources)
     resumes = bool(training.resume_from_checkpoint)
-    in_use = out.exists() and any(not f.name.startswith(".") for f in out.iterdir())
+    in_use = decided_on_rank_0(lambda: _is_in_use(out), training)
     if not (resumes and in_use):
         if training.process_index == 0:
             if in_use:
@@ -81,6 +88,7 @@ def start_run(
                     f"output_dir: {out} is not empty; choose another, remove it, or pass --resume_from_checkpoint true"
                 )
             out.mkdir(parents=True, exist_ok=True)
+            _hold(out)
             write_json(out / RECORD, record)
         return None
     earlier = _read_record(out)
@@ -141,6 +149,44 @@ def trim_lines(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     draft = path.with_name(f".{path.name}.tmp")
     draft.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
     os.replace(draft, path)
+
+
+def _is_in_use(out: Path) -> bool:
+    """Whether a directory holds something to keep; what a run left that ended before its first step is removed."""
+    inside = [f for f in out.iterdir() if not f.name.startswith(".")] if out.exists() else []
+    if not inside or {f.name for f in inside} - _BEFORE_FIRST_STEP or not (out / RECORD).is_file():
+        return bool(inside)
+    if _steps_logged(out / METRICS) or not _hold(out):
+        return True
+    for left in inside:
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+    return False
+
+
+def _steps_logged(path: Path) -> bool:
+    """Whether a run did a step, or left lines that do not say."""
+    if not path.exists():
+        return False
+    try:
+        return any(json.loads(line)["step"] > 0 for line in path.read_text(encoding="utf-8").splitlines())
+    except (ValueError, KeyError, TypeError):
+        return True
+
+
+def _hold(out: Path) -> bool:
+    """Hold a directory until this process ends; False if another process does, whose run may still be loading."""
+    if (key := out.resolve()) in _HELD:
+        return True
+    try:
+        lock = (out / ".run.lock").open("ab")
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # also a file system without locks: what lies there is then kept
+        return False
+    _HELD[key] = lock
+    return True
 
 
 def _read_record(out: Path) -> dict[str, Any]:

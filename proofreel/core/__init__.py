@@ -13,6 +13,7 @@ from .citations import (
 )
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
+from .extras import optional_package, require
 from .lazy import on_first_use
 from .next_command import RUNS_COMMANDS, folder_beside, say_next
 from .pairs import (
@@ -89,12 +90,14 @@ __all__ = [
     "media_path",
     "merged",
     "on_first_use",
+    "optional_package",
     "overlap_s",
     "parse_citation_list",
     "parse_citations",
     "problems_of",
     "read_yaml",
     "render_citations",
+    "require",
     "say_next",
     "schema_problem",
     "seal",
