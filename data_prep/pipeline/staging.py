@@ -168,7 +168,8 @@ class Staging:
             *(self._last, claim_key(pair.claim), self.evidence_number(evidence), KEPT),
             *(self._file_number(row.file), row.line, row.record),
             *(pair.id, pair.claim, pair.context, pair.label, pair.soft_label, pair.split, pair.group, pair.role),
-            *(pair.origin, pair.modality, pair.weight, pair.teacher_margin, self._meta[1]),
+            *(pair.origin, pair.modality, float(pair.weight)),  # SQLite has no place for an integer of 64 bits or more
+            *(None if pair.teacher_margin is None else float(pair.teacher_margin), self._meta[1]),
         )
 
     def evidence_number(self, evidence: tuple[Evidence, ...]) -> int:

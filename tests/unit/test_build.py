@@ -390,3 +390,18 @@ def test_altered_claims_of_captions_are_counted_with_the_reason(tmp_path):
     (reason,) = (reason for reason in left_out if "neither facts nor verb phrases" in reason)
     assert left_out[reason] == 2 * len(videos)
     assert sum(number for other, number in left_out.items() if other != reason) <= 2 * 2 * 3
+
+
+def test_numbers_beyond_64_bits_are_kept_as_floats(tmp_path):
+    """JSON has integers of any length; SQLite has not, and the build ended in a traceback."""
+    rows = [
+        {"id": str(i), "claim": f"A{i} b.", "evidence": [{"kind": "passage", "text": f"x{i}"}], "group": str(i)}
+        for i in range(4)
+    ]
+    rows = [row | {"label": "supported", "weight": 10**30, "teacher_margin": -(10**25)} for row in rows]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    source = SourceConfig("pairs", str(tmp_path / "a.jsonl"))
+    none = NegativesConfig(swapped_per_claim=0)
+    output = tmp_path / "out"
+    build(BuildConfig(str(output), (source,), negatives=none, splits=TRAIN_ONLY, shortcut_probe=False, card=False))
+    assert {(pair.weight, pair.teacher_margin) for pair in read_split(output, "train")} == {(1e30, -1e25)}
