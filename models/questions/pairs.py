@@ -22,6 +22,7 @@ from ...data_prep.exports import COLUMNS, is_chat_row, pair_of_chat, read_claims
 from ...data_prep.importers import IMPORTERS, SUFFIXES, Rejected, Row, modality_of
 from .claims import one_claim
 from .evidence import Root, as_evidence, evidence_of_row, is_span
+from .memory import is_picture
 from .values import column_of, is_column, plain, row_of, rows_of, shown, splits_of
 
 _EXAMPLE = "e.g. [('The pan is on the stove.', 'clip.mp4')] or [{'claim': '...', 'video': 'clip.mp4', 'start_s': 2.8}]"
@@ -84,8 +85,8 @@ def as_evidences(held: Any, media_root: Root = None) -> list[tuple[Evidence, ...
     """Several evidences, each judged by itself: a list, or a table with a row for each."""
     rows: Any = column_of(held) if is_column(held) else rows_of(held)
     if rows is None:
-        single = isinstance(held, str) or row_of(held) is not None or is_span(held) or not hasattr(held, "__iter__")
-        rows = [held] if single else held
+        one = isinstance(held, (str, bytes, bytearray)) or is_picture(held) or row_of(held) is not None or is_span(held)
+        rows = [held] if one or not hasattr(held, "__iter__") else held
     return [_evidence_of(row, media_root, f"evidence {i}") for i, row in enumerate(rows)]
 
 

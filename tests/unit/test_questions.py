@@ -329,8 +329,10 @@ def test_named_tuples_of_a_table_are_rows_and_a_column_holds_one_evidence_each(h
     table = pd.DataFrame({"claim": [CLAIM] * 2, "video": ["clip.mp4"] * 2, "start_s": [0, 1], "end_s": [2.0, None]})
     pairs = as_pairs(table)
     assert as_pairs(list(table.itertuples())) == pairs
-    assert as_pairs(next(table.itertuples(index=False))) == pairs[:1]
+    assert as_pairs(next(iter(table.itertuples(index=False)))) == pairs[:1]
     whole = [(VideoSegment("clip.mp4"),)] * 2
+    assert len(as_evidences(np.zeros((4, 5, 3), np.uint8))) == 1
+    assert len(as_evidences((here / "still.png").read_bytes())) == 1
     for column in (table["video"], pa.chunked_array([["clip.mp4"] * 2]), table["video"].to_numpy()):
         assert as_evidences(column) == whole
     assert as_evidences(table.drop(columns="claim").itertuples(index=False)) == [pair.evidence for pair in pairs]
