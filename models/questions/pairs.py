@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...core import LABELS, MODALITIES, SPLITS, Evidence, ModelInputError, Pair, Prompt, RowError
+from ...core import LABELS, MODALITIES, SPLITS, Evidence, ModelInputError, Pair, Prompt, ProofreelError, RowError
 from ...data_prep.exports import COLUMNS, is_chat_row, pair_of_chat, read_claims
 from ...data_prep.importers import IMPORTERS, SUFFIXES, Rejected, Row, modality_of
 from .claims import one_claim
@@ -211,8 +211,22 @@ def _of_record(row: Mapping[str, Any], where: str) -> list[Pair]:
     if mirage and row and all(isinstance(v, Mapping) and mirage.recognises(dict(v), True) for v in row.values()):
         return _imported("mirage_predictions", dict(row), where)
     near = next((name for name in map(str, row) if difflib.get_close_matches(name.lower(), ["claim"], cutoff=0.7)), "")
+    if not near and (pairs := _of_alone(row, where)):
+        return pairs
     hint = f"rename {near!r} to 'claim', " if near else ""
     raise ModelInputError(f"{where}: no claim, got the columns {sorted(map(str, row))}; {hint}{_EXAMPLE}")
+
+
+def _of_alone(row: Mapping[str, Any], where: str) -> list[Pair]:
+    """The pairs of a record of a format whose records stand alone; none where it is none of theirs.
+
+    Others need more than a record: Video-MMMU's track is the name of its file, OMD-Bench's decoys are other records.
+    """
+    for name, records in (("cgbench", [dict(row)]), ("youcook2", dict(row)), ("mirage", dict(row))):
+        with contextlib.suppress(ProofreelError):
+            if pairs := _imported(name, records, where):
+                return pairs
+    return []
 
 
 def _imported(name: str, records: Any, where: str) -> list[Pair]:

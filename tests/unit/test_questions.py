@@ -346,3 +346,16 @@ def test_a_text_that_names_a_path_that_is_there_is_never_judged_as_words(here):
         as_evidence(str(here / "shots"))
     for words in ("shots", "salt and/or pepper", "shots/none"):
         assert as_evidence(words) == (Passage(words),)
+
+
+def test_records_of_formats_that_stand_alone_are_the_pairs_of_their_importer(here):
+    question = {"qid": 7, "video_uid": "vid", "question": "What colour is the car?", "answer": "Red", "duration": 600}
+    question |= {"choices": ["Blue", "Red"], "right_answer": "B", "clue_intervals": [[50, 60]], "domain": "Driving"}
+    recipe = {"annotations": [{"segment": [1, 3], "sentence": "cut it", "id": 0}], "subset": "training", "duration": 9}
+    for name, held, records in (
+        ("cgbench", [question | {"sub_category": "x"}], [question | {"sub_category": "x"}]),
+        ("youcook2", {"database": {"abc": recipe}}, {"database": {"abc": recipe}}),
+    ):
+        (here / "records.json").write_text(json.dumps(records), encoding="utf-8")
+        rows = list(IMPORTERS[name].read(here / "records.json", (IMPORTERS[name].options or dict)()))
+        assert as_pairs(held) == [row.pair for row in rows] != []
