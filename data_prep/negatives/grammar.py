@@ -198,12 +198,20 @@ class _Reading:
             return
         if any(child.dep_ not in _BESIDE_A_VERB for child in verb.children) or thing.i < verb.i:
             return
+        if self._goes_on(span[1]):
+            return
         after = " ".join(sorted(f"{p.text.casefold()} {self._noun_after(p)}" for p in places))
         lemma, tag = verb.lemma_.casefold(), "VB" if self.shift else verb.tag_
         start, end = verb.idx, verb.idx + len(verb)
-        yield self._slot("verb", start, end, (lemma,), (tag, span[2][-1], after))
+        if not places:  # pouring on is spreading on: beside a place, other verbs may hold too
+            yield self._slot("verb", start, end, (lemma,), (tag, span[2][-1]))
         if end + 1 == span[0]:
             yield self._slot("event", start, span[1], (lemma, span[2][-1]), (tag, after))
+
+    def _goes_on(self, end: int) -> bool:
+        """Whether "and" joins another noun, whatever the parser says ("spread rice and sesame seeds")."""
+        following = [t for t in self.doc if t.idx >= end][:2]
+        return len(following) == 2 and following[0].dep_ in ("cc", "punct") and following[1].pos_ not in ("VERB", "ADV")
 
     def _noun_after(self, preposition: Token) -> str:
         return " ".join(c.lemma_.casefold() for c in preposition.children)

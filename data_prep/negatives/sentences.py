@@ -56,20 +56,23 @@ _REMEMBERED = 64  # sets of claims
 _SAMPLE = 1_000  # groups on which the draws are balanced
 
 
+Text = tuple[str, str]  # kind of slot, what stands there: "fry" the verb is not "fry" the noun
+
+
 @dataclass(frozen=True)
 class Sentences:
     """What the true claims of a data set say, slot by slot.
 
     Attributes:
         counts: place -> how often each text stands there; what may be drawn and replaced.
-        heads: text -> the lemmas it is about.
+        heads: (kind of slot, text) -> the lemmas it is about.
         balance: what makes every word be drawn as often as it is replaced.
     """
 
     grammar: Grammar
     groups: WordGroups
     counts: Mapping[Place, Counter[Candidate]] = field(repr=False)
-    heads: Mapping[str, tuple[str, ...]] = field(repr=False)
+    heads: Mapping[Text, tuple[str, ...]] = field(repr=False)
     balance: Balance = field(default_factory=Balance, repr=False)
     _tables: dict[Place, DrawTable] = field(default_factory=dict, repr=False, compare=False)
     _mentions: dict[frozenset[str], Mentions] = field(default_factory=dict, repr=False, compare=False)
@@ -80,14 +83,14 @@ class Sentences:
     ) -> Sentences:
         """What the true claims say, each given as (group, claim), in one pass; then the draws are balanced."""
         counts: dict[Place, Counter[Candidate]] = defaultdict(Counter)
-        slots: dict[str, ClaimSlot] = {}
+        slots: dict[Text, ClaimSlot] = {}
         words, sample = _WordCounts(), _Sample()
         for parsed in grammar.read(sample.passing(claims)):
             words.add(parsed)
             for slot in parsed.slots:
-                known = slots.setdefault(slot.text, slot)
+                known = slots.setdefault((slot.kind, slot.text), slot)
                 if (slot.heads, slot.pairs) < (known.heads, known.pairs):  # the order of claims does not matter
-                    slots[slot.text] = slot
+                    slots[slot.kind, slot.text] = slot
                 counts[place_of(slot)][(slot.text,)] += 1
         general = words.general(grammar.wordnet)
         heads = {text: slot.heads for text, slot in slots.items()}
@@ -117,7 +120,7 @@ class Sentences:
 
     def contradicts(self, slot: ClaimSlot, text: str, segment: Mentions, group: Mentions) -> bool:
         """Whether a text in a slot would be false, as far as the true claims of the segment and its group tell."""
-        heads, has_verb = self.heads[text], slot.kind in ("verb", "event")
+        heads, has_verb = self.heads[slot.kind, text], slot.kind in ("verb", "event")
         if has_verb and not self._another(heads[0], slot.heads[:1], segment, "verb"):
             return False
         vessel = slot.kind in ("tool", "location") and slot.frame[-1] == "artifact"
@@ -151,9 +154,9 @@ class Sentences:
 
     def _table(self, place: Place) -> DrawTable:
         if (table := self._tables.get(place)) is None:
-            texts = {c: (n, keys_of(place[0], c[0], self.heads[c[0]])) for c, n in self.counts[place].items()}
+            texts = {c: (n, keys_of(place[0], c[0], self.heads[place[0], c[0]])) for c, n in self.counts[place].items()}
             weights = {c: n * self.balance.weight(keys) for c, (n, keys) in texts.items()}
-            table = self._tables[place] = DrawTable.of(weights, {c: self.heads[c[0]][-1] for c in weights})
+            table = self._tables[place] = DrawTable.of(weights, {c: self.heads[place[0], c[0]][-1] for c in weights})
         return table
 
     def _learn(self, groups: Mapping[str, Collection[str]], rounds: int) -> None:
@@ -168,7 +171,7 @@ class Sentences:
                     if (first := next(self.alterations(claim, segment, group, numbers), None)) is not None:
                         slot, text = first
                         replaced.update(keys_of(slot.kind, slot.text, slot.heads))
-                        drawn.update(keys_of(slot.kind, text, self.heads[text]))
+                        drawn.update(keys_of(slot.kind, text, self.heads[slot.kind, text]))
             self.balance.learn(replaced, drawn)
             self._tables.clear()
 
@@ -184,15 +187,19 @@ def with_text(claim: str, slot: ClaimSlot, text: str) -> str:
     return claim[: slot.start] + text + claim[slot.end :]
 
 
-def _kept(kind: str, texts: Counter[Candidate], heads: Mapping[str, tuple[str, ...]], usable: set[str]) -> Counter:
+def _kept(kind: str, texts: Counter[Candidate], heads: Mapping[Text, tuple[str, ...]], usable: set[Text]) -> Counter:
     """What may be drawn at a place: nothing vague; and where much is known, nothing that stands there only once."""
     by_head: Counter[Key] = Counter()
     for (text,), number in texts.items():
-        by_head[keys_of(kind, text, heads[text])[-1]] += number
+        by_head[keys_of(kind, text, heads[kind, text])[-1]] += number
     total = by_head.total()
     least = 1 if total < _MUCH else max(2, _SHARE * total if kind in ("location", "tool") else 0)
     return Counter(
-        {c: n for c, n in texts.items() if c[0] in usable and by_head[keys_of(kind, c[0], heads[c[0]])[-1]] >= least}
+        {
+            c: n
+            for c, n in texts.items()
+            if (kind, c[0]) in usable and by_head[keys_of(kind, c[0], heads[kind, c[0]])[-1]] >= least
+        }
     )
 
 
@@ -228,7 +235,12 @@ class _WordCounts:
         for noun, number in self.nouns.items():
             for sense in wordnet.above(noun, "noun"):
                 kinds[sense] += number
-        above = (n for n, number in self.nouns.items() if any(kinds[s] >= number for s in wordnet.names(n, "noun")))
+        above = (
+            noun
+            for noun, number in self.nouns.items()
+            for sense in wordnet.names(noun, "noun")
+            if kinds[sense] - number * (sense in wordnet.above(noun, "noun")) >= number
+        )
         verbs = (n for n, number in self.nouns.items() if self.verbs[n] > _MOST_AS_VERB * (number + self.verbs[n]))
         return frozenset((*above, *verbs))
 

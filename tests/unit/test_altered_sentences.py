@@ -67,14 +67,13 @@ def alterations(sentences, group, claim, seeds: Iterable[int] = range(20)):
         ("Flip the steak over.", [("object", "the steak")]),
         (
             "Put the bread in the oven.",
-            [("object", "the bread"), ("location", "in the oven"), ("verb", "put"), ("event", "put the bread")],
+            [("object", "the bread"), ("location", "in the oven"), ("event", "put the bread")],
         ),
         (
             "Season the beef with salt.",
             [
                 ("object", "the beef"),
                 ("tool", "with salt"),
-                ("verb", "season"),
                 ("event", "season the beef"),
             ],
         ),
@@ -83,7 +82,7 @@ def alterations(sentences, group, claim, seeds: Iterable[int] = range(20)):
             [("object", "the onions"), ("object", "the soy sauce"), ("location", "to a pan")],
         ),
         ("A man is cutting an onion.", [("object", "an onion"), ("verb", "cutting"), ("event", "cutting an onion")]),
-        ("Cut the tofu into cubes.", [("object", "the tofu"), ("verb", "cut"), ("event", "cut the tofu")]),
+        ("Cut the tofu into cubes.", [("object", "the tofu"), ("event", "cut the tofu")]),
         ("Add oil red chili and stir.", []),  # a list without commas is not taken apart
         ("Add the sammon to the pan.", [("location", "to the pan")]),  # a typo is no value
     ],
