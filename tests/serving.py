@@ -52,7 +52,7 @@ def serving(root: Path | None, cache: Path, **limits: Any) -> Iterator[Running]:
             yield Running(f"http://127.0.0.1:{bound.getsockname()[1]}", service, running, thread)
         finally:
             running.server.should_exit = True
-            thread.join(30)
+            thread.join(300)
     assert not thread.is_alive()
 
 
@@ -86,7 +86,7 @@ def raw(port: int, request: bytes, limit_s: float = 30.0) -> bytes:
         return found
 
 
-def until(condition: Any, limit_s: float = 60.0) -> None:
+def until(condition: Any, limit_s: float = 300.0) -> None:
     """Wait for something that will be so."""
     end_s = time.monotonic() + limit_s
     while not condition():
