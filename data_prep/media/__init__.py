@@ -3,6 +3,7 @@
 from .containers import FileStamp, MediaInfo, PacketIndex, check_segment, file_stamp, open_video, packet_index, probe
 from .frame_cache import FileHashes, FrameCache, frames_key
 from .frames import (
+    MAX_IMAGE_PIXELS,
     SIDE_STEP,
     Frames,
     FrameSampling,
@@ -18,6 +19,7 @@ from .sandbox import GuardedReader, Outcome, guarded, run_guarded
 from .survey import ImageInfo, Kind, MediaFile, media_rows, media_table, outside_root, probe_all, probe_each
 
 __all__ = [
+    "MAX_IMAGE_PIXELS",
     "SIDE_STEP",
     "FileHashes",
     "FileStamp",

@@ -20,7 +20,7 @@ from typing import Any
 import uvicorn
 
 from proofreel.core import ConfigError
-from proofreel.data_prep.media import FrameCache
+from proofreel.data_prep.media import MAX_IMAGE_PIXELS, FrameCache
 from proofreel.models.verifier import Verifier
 
 from .app import Service
@@ -81,6 +81,9 @@ def load(
     **how: Any,
 ) -> Service:
     """A service of the verifier in `directory`, with frames kept in `cache`; `how` goes to `from_pretrained`."""
+    if limits.max_pixels > MAX_IMAGE_PIXELS:
+        got = f"{limits.max_pixels} of at most {MAX_IMAGE_PIXELS}"
+        raise ConfigError(f"max_pixels: larger images are never decoded, got {got}; lower --max-pixels")
     root = MediaRoot(media_root, limits.max_media)
     frames = FrameCache(cache, limits.cache_gib, limits.decode_s)
     verifier = Verifier.from_pretrained(directory, media_root=root.folder, frame_cache=frames, **how)

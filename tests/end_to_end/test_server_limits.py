@@ -404,6 +404,8 @@ def test_the_command_says_what_is_wrong(tmp_path, capsys):
         assert "without a token; set PROOFREEL_TOKEN" in capsys.readouterr().err
     assert main(["serve", str(VERIFIER), "--max-claims", "0"]) == 1
     assert "max_claims: must be above 0, got 0" in capsys.readouterr().err
+    assert main(["serve", str(VERIFIER), "--max-pixels", str(2**26 + 1)]) == 1
+    assert "max_pixels: larger images are never decoded, got 67108865 of at most 67108864" in capsys.readouterr().err
 
 
 def test_limits_that_cannot_work_are_refused():
