@@ -30,7 +30,7 @@ docs: .venv/.installed-test
 
 .venv/.installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[train]"
 	touch $@
 
 .venv/.installed-test: .venv/.installed

@@ -16,14 +16,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from proofreel.core import ConfigError, Evidence, ProofreelError, evidence_to_dict
+from proofreel.core import ConfigError, Evidence, ProofreelError, evidence_to_dict, pip_line
 from proofreel.models.decision import Verdict, failed
 
 try:
     import httpx
     from tenacity import AsyncRetrying, RetryCallState, Retrying, retry_if_result, stop_after_attempt
 except ImportError as error:
-    raise ConfigError(f'client: needs {error.name}, got no such package; pip install "proofreel[serve]"') from error
+    raise ConfigError(
+        f"client: needs packages that are not installed, got no {error.name}; run {pip_line('httpx')}"
+    ) from error
 
 BUSY = (429, 503)
 MOST_WAIT_S = 30.0

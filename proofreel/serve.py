@@ -10,9 +10,9 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
+from proofreel.core import ProofreelError, require
 from proofreel.server import Settings, limits
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
@@ -21,14 +21,11 @@ NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal; exit status 1 if it cannot be begun."""
     args = _parser().parse_args(argv)
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        print(f'error: serve: packages are missing, got no {missing}; pip install "proofreel[serve]"', file=sys.stderr)
-        return 1
-
-    from proofreel.core import ProofreelError
-    from proofreel.server import cache_folder, check_exposure, load, own_names, run
-
     try:
+        require("serve", *NEEDED)
+
+        from proofreel.server import cache_folder, check_exposure, load, own_names, run
+
         token = args.token or os.environ.get("PROOFREEL_TOKEN")
         check_exposure(args.host, token, args.no_token)
         hosts = (*own_names(args.host), *args.allowed_host)

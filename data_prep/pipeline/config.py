@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...core import SPLITS, ConfigError, Split, expanded
+from ...core import SPLITS, ConfigError, Split, expanded, pip_line
 from ..dataset import check_fractions
 from ..importers import IMPORTERS
 from ..language import LanguageModelConfig
@@ -172,7 +172,7 @@ def _check_numbers(config: BuildConfig) -> None:
         raise ConfigError(f"negatives.altered_by: must be auto, parser or rules, got {rules.altered_by!r}; pick one")
     if rules.altered_per_claim and rules.altered_by == "parser" and not Grammar.is_installed():
         raise ConfigError(
-            "negatives.altered_by: the parser is not installed, got 'parser'; install proofreel[negatives] or set rules"
+            f"negatives.altered_by: the parser is not installed, got 'parser'; run {pip_line('spacy')}, or set rules"
         )
     if rules.by_model.per_claim and config.language_model is None:
         raise ConfigError("language_model: required for negatives.by_model, got none; name the endpoint and model")

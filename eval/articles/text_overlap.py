@@ -6,13 +6,12 @@ it the column comes out of the released texts to the printed digit, and with ste
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from ...core import ConfigError
+from ...core import ConfigError, optional_package
 from ..scores import Score
 from .formulas import Measurement
 from .records import Response, Topic
@@ -28,7 +27,7 @@ def rouge(
     Raises:
         ConfigError: the library is not installed.
     """
-    scorer = _library("rouge_score.rouge_scorer", "rouge-score").RougeScorer([kind], use_stemmer=stem)
+    scorer = optional_package("rouge_score.rouge_scorer", "rouge-score").RougeScorer([kind], use_stemmer=stem)
     return [float(scorer.score(r, p)[kind].fmeasure) for p, r in zip(predictions, references, strict=True)]
 
 
@@ -49,7 +48,7 @@ def bert_score(
         raise ConfigError(f"bert_score: model must be a folder, got {str(model)!r}; download one and give its path")
     if "t5" in str(model) and "t5" not in (model / "config.json").read_text(encoding="utf-8"):
         raise ConfigError(f"bert_score: a path with t5 means a T5 to bert-score, got {str(model)!r}; link it")
-    score = _library("bert_score", "bert-score").score
+    score = optional_package("bert_score", "bert-score").score
     full = [i for i, both in enumerate(zip(predictions, references, strict=True)) if all(map(str.strip, both))]
     values = [0.0] * len(predictions)  # what bert-score gives where either text is empty
     if full:
@@ -79,10 +78,3 @@ def against_references(
         key: Measurement(Score(known[key], known[key], known[key], 1, 0) if key in known else undefined)
         for key in ((response.system, response.topic) for response in responses)
     }
-
-
-def _library(module: str, package: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigError(f"{package}: is not installed, got {error}; pip install proofreel[overlap]") from None

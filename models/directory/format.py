@@ -20,7 +20,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -29,7 +29,17 @@ from typing import Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from ...core import ConfigError, DirectoryError, Label, Prompt, from_mapping, schema_problem, sha256_of
+from ...core import (
+    EXTRAS,
+    ConfigError,
+    DirectoryError,
+    Label,
+    Prompt,
+    from_mapping,
+    pip_line,
+    schema_problem,
+    sha256_of,
+)
 from ...data_prep.media import FrameSampling
 from ..backbones import check_safetensors, check_settings, download, is_plain_name, read_json
 from ..engine import HEADS
@@ -365,7 +375,19 @@ def check_requirements(
         if not wanted.contains(installed, prereleases=True):
             wrong.append(f"{name} is {installed}, needed is {requirement.versions} ({requirement.reason})")
     if wrong:
-        raise DirectoryError(f"{where}: made for other packages, got: {'; '.join(wrong)}; install those")
+        remedy = f"install those{_with_pip(requirements, version_of)}"
+        raise DirectoryError(f"{where}: made for other packages, got: {'; '.join(wrong)}; {remedy}")
+
+
+def _with_pip(requirements: Iterable[str], version_of: Callable[[str], str]) -> str:
+    """The command that installs what is absent: of our own extras alone, as a directory may name any package."""
+    absent = []
+    for name in sorted(EXTRAS.keys() & set(requirements)):
+        try:
+            version_of(name)
+        except PackageNotFoundError:
+            absent.append(name)
+    return f": {pip_line(*absent)}" if absent else ""
 
 
 def relative_base(path: str, new: Path, old: Path | None = None) -> str:

@@ -21,6 +21,7 @@ from ...core import (
     ModelInputError,
     Passage,
     VideoSegment,
+    require,
 )
 from ...data_prep.media import Frames
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
@@ -105,7 +106,8 @@ def load_parts(
     """
     directory = find_verifier(path_or_hub_id, revision)
     recorded = read_directory(directory)
-    check_requirements(recorded.requirements, directory)
+    unused = {"bitsandbytes"} if quantization is False else set()
+    check_requirements({name: r for name, r in recorded.requirements.items() if name not in unused}, directory)
     config, notes = run_as(recorded, dtype, quantization)
     if not adapter:
         notes = (*notes, "runs without its adapter: uncalibrated verdicts of the base")
@@ -347,6 +349,7 @@ def _quantization(directory: Path, config: VerifierConfig) -> Any:
             raise DirectoryError(
                 f"{directory}: a quantization setting that is refused, got {key}: {value!r}; export the verifier again"
             )
+    require("quantization", "bitsandbytes")
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(**config.quantization)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from ...core import ConfigError, Prompt
+from ...core import ConfigError, Prompt, require
 from ...data_prep.language import LanguageModel, LanguageModelConfig, normal_word
 from ...data_prep.media import FrameCache, FrameSampling
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
@@ -158,6 +158,7 @@ def _weights_of(local: LocalModel, base: Path, device: torch.device) -> Any:
     dtype = getattr(torch, local.dtype)
     if local.quantization is None:
         return load_backbone(base, dtype=dtype).to(device).requires_grad_(False)
+    require("model.quantization", "bitsandbytes")
     from transformers import BitsAndBytesConfig
 
     quantised = BitsAndBytesConfig(

@@ -13,7 +13,7 @@ from .citations import (
 )
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
-from .extras import optional_package, require
+from .extras import EXTRAS, is_installed, optional_package, pip_line, require
 from .lazy import on_first_use
 from .next_command import RUNS_COMMANDS, folder_beside, say_next
 from .pairs import (
@@ -46,6 +46,7 @@ from .storage import DamagedEntryError, EntryStore, seal, sha256_of, sharded, un
 
 __all__ = [
     "EVIDENCE_KINDS",
+    "EXTRAS",
     "LABELS",
     "MODALITIES",
     "POINT_S",
@@ -85,6 +86,7 @@ __all__ = [
     "expanded",
     "folder_beside",
     "from_mapping",
+    "is_installed",
     "is_seconds",
     "load_config",
     "media_path",
@@ -94,6 +96,7 @@ __all__ = [
     "overlap_s",
     "parse_citation_list",
     "parse_citations",
+    "pip_line",
     "problems_of",
     "read_yaml",
     "render_citations",

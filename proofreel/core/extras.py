@@ -14,13 +14,16 @@ EXTRAS = {
     "deepspeed": "train",
     "bitsandbytes": "train",
     "wandb": "train",
-    "datasets": "train",
     "fastapi": "serve",
     "uvicorn": "serve",
     "httpx": "serve",
     "prometheus_client": "serve",
+    "tenacity": "serve",
     "rouge_score": "overlap",
     "bert_score": "overlap",
+    "spacy": "negatives",
+    "en_core_web_sm": "negatives",
+    "wn": "negatives",
 }
 
 
@@ -28,22 +31,33 @@ def optional_package(name: str, where: str) -> Any:
     """Import a package of an extra.
 
     Args:
-        name: as it is imported.
+        name: of the package or of a module in it, as it is imported.
         where: what needs it, as a message begins: a key, an option, a command.
 
     Raises:
         ConfigError: it is not installed; the message says which extra brings it.
     """
-    require(where, name)
+    require(where, name.partition(".")[0])
     return import_module(name)
 
 
 def require(where: str, *names: str) -> None:
     """`ConfigError` unless these packages are installed; nothing is imported."""
-    missing = [name for name in names if find_spec(name) is None]
+    missing = [name for name in names if not is_installed(name)]
     if missing:
-        extras = ",".join(sorted({EXTRAS[name] for name in missing}))
-        raise ConfigError(
-            f"{where}: needs packages of an extra, got no {' and no '.join(missing)}; run pip install "
-            f'"proofreel[{extras}]"'
-        )
+        absent = " and no ".join(missing)
+        raise ConfigError(f"{where}: needs packages that are not installed, got no {absent}; run {pip_line(*missing)}")
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package can be imported, by its name there; nothing is imported."""
+    try:
+        return find_spec(name) is not None
+    except ValueError:  # it is hidden: None stands for it in sys.modules
+        return False
+
+
+def pip_line(*names: str) -> str:
+    """The command that installs the extras which bring these packages."""
+    extras = ",".join(sorted({EXTRAS[name] for name in names}))
+    return f'pip install "proofreel[{extras}]"'

@@ -38,6 +38,14 @@ def test_every_misfit_is_named_with_its_reason_in_one_sentence():
     assert "c is" not in message
 
 
+def test_what_an_extra_brings_is_named_with_its_command_and_no_other_package_is():
+    wanted = {"bitsandbytes": Requirement(">=0.50", "its weights"), "evil": Requirement("", "x")}
+    with pytest.raises(DirectoryError, match=r'install those: pip install "proofreel\[train\]"$'):
+        check_requirements(wanted, "dir", installed())
+    with pytest.raises(DirectoryError, match=r"install those$"):
+        check_requirements(wanted, "dir", installed(bitsandbytes="0.50"))
+
+
 @pytest.mark.parametrize("version", ["2.14.1", "2.14.1+cpu", "2.15.0a0+git1"])
 def test_local_and_development_versions_count_as_their_release(version):
     check_requirements({"torch": Requirement(">=2.11", "x")}, "dir", installed(torch=version))
