@@ -186,8 +186,10 @@ class _Reading:
         for noun in self._coordinated(thing):
             if (span := self._noun_span(noun, noun is not thing)) is not None and self._concrete(span[2][-1]):
                 yield self._slot("object", *span, (name, after))
-        for preposition in places if any(child.dep_ in ("dobj", "nsubjpass") for child in verb.children) else ():
-            yield from self._place(preposition, name)
+        has_object = any(child.dep_ in ("dobj", "nsubjpass") for child in verb.children)
+        for preposition in places:
+            if has_object and not self._after_another_verb(verb, preposition):
+                yield from self._place(preposition, name)
         if thing is not None and not particles:
             yield from self._of_action(verb, thing, places)
 
@@ -200,21 +202,28 @@ class _Reading:
             return
         if self._goes_on(span[1]):
             return
-        after = " ".join(sorted(f"{p.text.casefold()} {self._noun_after(p)}" for p in places))
         lemma, tag = verb.lemma_.casefold(), "VB" if self.shift else verb.tag_
         start, end = verb.idx, verb.idx + len(verb)
-        if not places:  # pouring on is spreading on: beside a place, other verbs may hold too
-            yield self._slot("verb", start, end, (lemma,), (tag, span[2][-1]))
-        if end + 1 == span[0]:
-            yield self._slot("event", start, span[1], (lemma, span[2][-1]), (tag, after))
+        if places or (verb.dep_ == "conj" and verb.i - verb.head.i == 2):
+            return  # pouring on is spreading on; in "peel and cut the potatoes" the first verb would lose its object
+        yield self._slot("verb", start, end, (lemma,), (tag, span[2][-1]))
+        if end + 1 == span[0] and not any(t.pos_ == "PRON" for t in self.doc[thing.i :]):
+            yield self._slot("event", start, span[1], (lemma, span[2][-1]), (tag,))
+
+    def _after_another_verb(self, verb: Token, preposition: Token) -> bool:
+        """Whether a place belongs to a later verb, whatever the parser says ("cut it and fry in a pan")."""
+        between = self.doc[verb.i + 1 : preposition.i]
+        if any(t.pos_ == "VERB" and t.dep_ in ("conj", "ROOT") for t in between):
+            return True
+        last = between[-2:]
+        if len(last) < 2 or last[0].dep_ != "cc" or not self.wordnet.knows(last[1].lemma_, "verb"):
+            return False
+        return not self._topic(last[1].lemma_.casefold())
 
     def _goes_on(self, end: int) -> bool:
         """Whether "and" joins another noun, whatever the parser says ("spread rice and sesame seeds")."""
         following = [t for t in self.doc if t.idx >= end][:2]
         return len(following) == 2 and following[0].dep_ in ("cc", "punct") and following[1].pos_ not in ("VERB", "ADV")
-
-    def _noun_after(self, preposition: Token) -> str:
-        return " ".join(c.lemma_.casefold() for c in preposition.children)
 
     def _concrete(self, noun: str) -> bool:
         return noun not in _SHAPES and any(t in _CONCRETE for t in self.wordnet.topics(noun, "noun")[:2])
@@ -241,6 +250,8 @@ class _Reading:
         span = self._noun_span(nouns[0], False)
         if span is None or span[0] != preposition.idx + len(preposition) + 1:
             return
+        if any(t.idx == span[1] + 1 and t.text.casefold() in KIND_OF_PLACE for t in self.doc):
+            return  # two places in a row: the second says where the first is
         topic = self._topic(span[2][-1])
         if not topic or (word in _INTO and span[2][-1] in _SHAPES):
             return

@@ -67,14 +67,13 @@ def alterations(sentences, group, claim, seeds: Iterable[int] = range(20)):
         ("Flip the steak over.", [("object", "the steak")]),
         (
             "Put the bread in the oven.",
-            [("object", "the bread"), ("location", "in the oven"), ("event", "put the bread")],
+            [("object", "the bread"), ("location", "in the oven")],
         ),
         (
             "Season the beef with salt.",
             [
                 ("object", "the beef"),
                 ("tool", "with salt"),
-                ("event", "season the beef"),
             ],
         ),
         (
@@ -82,7 +81,11 @@ def alterations(sentences, group, claim, seeds: Iterable[int] = range(20)):
             [("object", "the onions"), ("object", "the soy sauce"), ("location", "to a pan")],
         ),
         ("A man is cutting an onion.", [("object", "an onion"), ("verb", "cutting"), ("event", "cutting an onion")]),
-        ("Cut the tofu into cubes.", [("object", "the tofu"), ("event", "cut the tofu")]),
+        ("Cut the tofu into cubes.", [("object", "the tofu")]),
+        ("Chop the kale.", [("object", "the kale"), ("verb", "chop"), ("event", "chop the kale")]),
+        ("Peel and cut the potatoes.", [("object", "the potatoes")]),  # the first verb would lose its object
+        ("Cut the cabbage into pieces and fry in a pan.", [("object", "the cabbage")]),  # no place of the cutting
+        ("Add salt to the beef in a bowl.", [("object", "salt"), ("location", "in a bowl")]),
         ("Add oil red chili and stir.", []),  # a list without commas is not taken apart
         ("Add the sammon to the pan.", [("location", "to the pan")]),  # a typo is no value
     ],
