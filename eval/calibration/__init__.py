@@ -1,6 +1,7 @@
 """Choosing a calibrator by cross-fitting on held-out groups, and fitting it."""
 
 from .estimator import CalibrationEstimator
+from .evidence_sets import fit_sets
 from .fit import PerGroup, fit_calibration, fit_decision
 from .fitted_rows import FITTED_ROWS_FILE, overlaps, read_fitted_rows, write_fitted_rows
 from .per_group import MIN_ROWS
@@ -15,6 +16,7 @@ __all__ = [
     "cross_fitted_logits",
     "fit_calibration",
     "fit_decision",
+    "fit_sets",
     "grouped_folds",
     "overlaps",
     "read_fitted_rows",

@@ -30,6 +30,7 @@ from ...models.verifier import (
     EvidenceReader,
     JudgedCitation,
     ProblemKind,
+    SetRule,
     Sources,
 )
 from ..scores import JudgePairs, Judgment, Judgments
@@ -168,6 +169,7 @@ def judge_responses(
     sources: Callable[[str], Sources],
     relevance: Relevance = "alone",
     counts_as_wrong: Collection[ProblemKind] = UNUSABLE,
+    sets: SetRule = "one_prompt",
 ) -> tuple[list[JudgedResponse], Judgments]:
     """Responses judged on what they cite (subtask 3), all in one call of the judge.
 
@@ -178,6 +180,7 @@ def judge_responses(
         sources: of a video, by the name in its response.
         relevance: when a citation counts for precision.
         counts_as_wrong: problems of a citation that count against it; others are failures.
+        sets: how several citations are judged together: as in MuRGAt, or "largest" for a verifier of single segments.
     """
     claims = [
         CitedClaim(fact.text, list(fact.citations), sources(response.video))
@@ -187,7 +190,7 @@ def judge_responses(
     ]
     cited = AttributionPairs(claims, reader)
     judgments = judge(cited.pairs) if cited.pairs else Judgments({}, 0, 0)
-    attributed = iter(cited.attributions([verdict_of(judgments.of[pair.id]) for pair in cited.pairs]))
+    attributed = iter(cited.attributions([verdict_of(judgments.of[pair.id]) for pair in cited.pairs], sets))
     judged = []
     for response in responses:
         sentences = []

@@ -65,6 +65,8 @@ def ranking_html(claim: str, ranked: Sequence[Ranked], media_root: Root = None) 
 def attributed_html(attributed: Any, media_root: Root = None) -> str:
     """The claim with its verdict on all citations, then every citation with its own."""
     parts = [_table([_row(attributed.recall, attributed.claim)])]
+    if attributed.contradiction:
+        parts.append(_quiet(attributed.contradiction))
     judged = zip(attributed.citations, attributed.necessary, strict=True)
     for number, (cite, necessary) in enumerate(judged, start=1):
         name = getattr(cite.citation, "text", None)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         resolve,
     )
     from .compat import CrossEncoding, Entailment
+    from .evidence_sets import SetCalibration, SetRule, set_verdict
     from .localization import Localization, SupportedInterval, joined, localize
     from .long_video import Divider
     from .self_test import TOLERANCE, SelfTest, selftest, write_golden
@@ -40,6 +41,8 @@ __all__ = [
     "Resolved",
     "ScoringOptions",
     "SelfTest",
+    "SetCalibration",
+    "SetRule",
     "Sources",
     "SupportedInterval",
     "Verdicts",
@@ -48,6 +51,7 @@ __all__ = [
     "localize",
     "resolve",
     "selftest",
+    "set_verdict",
     "write_golden",
 ]
 

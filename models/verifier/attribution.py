@@ -39,6 +39,7 @@ from ...data_prep.importers import Cue, transcript_of
 from ...data_prep.media import check_segment, guarded, probe
 from ..decision import Verdict, failed
 from ..display import attributed_html
+from .evidence_sets import SetCalibration, SetRule, contradiction, set_verdict
 from .verdicts import html_or_none
 
 Given = Citation | Malformed | Evidence
@@ -215,8 +216,12 @@ class Attributed:
 
     Attributes:
         claim: as it was judged.
-        recall: the verdict on all citations together that can be judged; failed where there are none.
+        recall: the verdict on all citations together that can be judged, by the rule for sets; failed where there are
+            none.
         citations: all that were given, in their order.
+        one_prompt: what was said of all together in one prompt; None where there are none.
+        contradiction: what pieces alone say and all in one prompt deny, or the other way round, numbered in order of
+            time; None where they agree.
         media_root: where a notebook looks for media.
     """
 
@@ -224,6 +229,13 @@ class Attributed:
     recall: Verdict
     citations: tuple[JudgedCitation, ...]
     media_root: str | Path | None = field(default=None, repr=False, compare=False)
+    one_prompt: Verdict | None = None
+    contradiction: str | None = None
+
+    @property
+    def n_pieces(self) -> int:
+        """Different pieces of evidence that recall rests on."""
+        return sum(cite.problem is None and cite.same_as is None for cite in self.citations)
 
     def __repr__(self) -> str:
         said = self.recall.error or f"{self.recall.p_supported:.3f} {self.recall.label or 'uncalibrated'}"
@@ -273,9 +285,11 @@ class AttributionPairs:
         self._media_root = reader.media_root
         self._claims = [self._resolved(claim, reader) for claim in map(read, claims)]
 
-    def attributions(self, verdicts: Sequence[Verdict]) -> list[Attributed]:
-        """The attribution of each claim, from the verdicts on `pairs`."""
-        return [self._attributed(claim, cites, verdicts) for claim, cites in self._claims]
+    def attributions(
+        self, verdicts: Sequence[Verdict], sets: SetRule = "largest", calibration: SetCalibration | None = None
+    ) -> list[Attributed]:
+        """The attribution of each claim, from the verdicts on `pairs`; `sets`, `calibration`: as `set_verdict`."""
+        return [self._attributed(claim, cites, verdicts, sets, calibration) for claim, cites in self._claims]
 
     def _resolved(self, claim: CitedClaim, reader: EvidenceReader) -> tuple[CitedClaim, list[Resolved]]:
         cites = [resolve(cite, claim.sources, reader) for cite in cites_of(claim)]
@@ -293,19 +307,41 @@ class AttributionPairs:
             self.pairs.append(Pair(str(len(self.pairs)), claim.claim, evidence, context=claim.context))
         return self._places[key]
 
-    def _attributed(self, claim: CitedClaim, cites: Sequence[Resolved], verdicts: Sequence[Verdict]) -> Attributed:
+    def _attributed(
+        self,
+        claim: CitedClaim,
+        cites: Sequence[Resolved],
+        verdicts: Sequence[Verdict],
+        sets: SetRule,
+        calibration: SetCalibration | None,
+    ) -> Attributed:
+        def asked(evidence: tuple[Evidence, ...]) -> Verdict:
+            return verdicts[self._place(claim, evidence)]
+
+        def of(evidence: tuple[Evidence, ...]) -> Verdict:
+            return set_verdict([asked((piece,)) for piece in evidence], asked(evidence), sets, calibration)
+
         everything, judged, first = _in_time(cites), list[JudgedCitation](), dict[Evidence, int]()
         for place, cite in enumerate(cites):
             if cite.evidence is None:
                 judged.append(JudgedCitation(cite.citation, problem=cite.problem))
                 continue
             earlier, others = first.setdefault(cite.evidence, place), _others(everything, cite.evidence)
-            alone = verdicts[self._place(claim, (cite.evidence,))]
-            without = verdicts[self._place(claim, others)] if others else None
+            without = of(others) if others else None
             same_as = earlier if earlier != place else None
+            alone = asked((cite.evidence,))
             judged.append(JudgedCitation(cite.citation, cite.evidence, None, same_as, cite.note, alone, without))
-        together = verdicts[self._place(claim, everything)] if everything else _nothing(cites)
-        return Attributed(claim.claim, _resting(together, cites), tuple(judged), self._media_root)
+        if not everything:
+            return Attributed(claim.claim, _resting(_nothing(cites), cites), tuple(judged), self._media_root)
+        one_prompt, pieces = asked(everything), [asked((piece,)) for piece in everything]
+        return Attributed(
+            claim.claim,
+            _resting(of(everything), cites),
+            tuple(judged),
+            self._media_root,
+            one_prompt,
+            contradiction(pieces, one_prompt),
+        )
 
 
 def _supports(verdict: Verdict) -> bool | None:

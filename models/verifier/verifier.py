@@ -27,6 +27,7 @@ from ..inputs import Media, Windowing
 from ..questions import as_claims, as_evidence, as_evidences, as_pairs, one_claim
 from .attribution import Attributed, AttributionPairs, CitedClaim, Sources
 from .compat import CrossEncoding, Entailment
+from .evidence_sets import SetCalibration, SetRule, check_sets
 from .localization import Localization, localize
 from .long_video import Divider, check_aggregation, verdicts_in_parts, windowing_notes
 from .verdicts import Ranking, Verdicts, verifier_html, verifier_text
@@ -293,10 +294,22 @@ class Verifier:
         *,
         prior: float | None = None,
         operating_point: str | None = None,
+        sets: SetRule = "largest",
+        set_calibration: SetCalibration | None = None,
     ) -> list[Attributed]:
-        """Attribution of each claim, in order; evidence that they share is encoded once. Options: see `score_pairs`."""
+        """Attribution of each claim, in order; evidence that they share is encoded once.
+
+        Args:
+            claims: with what each cites.
+            progress, prior, operating_point: as for `score_pairs`.
+            sets: how several citations are judged together: "largest", as sure as the surest of them or of all in one
+                prompt, so that irrelevant company does not refute; "one_prompt", all at once.
+            set_calibration: of the probability of several citations by "largest", from `eval.calibration.fit_sets`.
+        """
+        check_sets(sets, set_calibration, prior)
         cited = AttributionPairs(claims, self.reader)
-        return cited.attributions(self._with(prior)._ask(cited.pairs, operating_point, False, progress))
+        verdicts = self._with(prior)._ask(cited.pairs, operating_point, False, progress)
+        return cited.attributions(verdicts, sets, set_calibration)
 
     def localize(self, claim: str, video: VideoSegment | str | Path, **options: Any) -> Localization:
         """The intervals of a video in which a claim holds; options, and many claims: `localize`."""

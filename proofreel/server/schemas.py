@@ -133,11 +133,14 @@ class CitationAnswer(BaseModel):
 
 
 class AttributeAnswer(BaseModel):
-    """Recall is the verdict on all citations together; `is_complete` says whether it rests on every one."""
+    """Recall is the verdict on all citations together, by the surest of them or all in one prompt; `is_complete` says
+    whether it rests on every one, and `contradiction` where one prompt denies what a citation alone says.
+    """
 
     claim: str
     recall: VerdictAnswer
     is_complete: bool
+    contradiction: str | None = None
     citations: list[CitationAnswer]
     fingerprint: str
     operating_point: str | None

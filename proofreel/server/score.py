@@ -234,6 +234,7 @@ async def attribute(office: Office, request: AttributeRequest) -> AttributeAnswe
         claim=attributed.claim,
         recall=as_answer(attributed.recall, office.root),
         is_complete=attributed.is_complete,
+        contradiction=attributed.contradiction,
         citations=_citations(office, attributed),
         fingerprint=office.verifier.fingerprint,
         operating_point=point and point.name,

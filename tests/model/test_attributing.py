@@ -68,7 +68,9 @@ def cut(sources, start_s, end_s):
 
 def test_recall_relevance_and_necessity_are_verdicts_on_all_on_one_and_on_the_others(verifier, sources, claim):
     parts = cut(sources, 0.0, 2.0), cut(sources, 3.0, 5.0), cut(sources, 6.0, 7.0)
-    found = verifier.attribute(claim, "(visual, 0:00-0:02; visual, 0:03-0:05; visual, 0:06)", sources)
+    found = verifier.attribute(
+        claim, "(visual, 0:00-0:02; visual, 0:03-0:05; visual, 0:06)", sources, sets="one_prompt"
+    )
     assert found.claim == claim
     assert found.is_complete
     assert near(found.recall, verifier.score([claim], parts)[0])
@@ -199,7 +201,7 @@ def test_evidence_may_stand_in_the_place_of_a_citation(verifier, sources, claim)
     assert [cite.problem and cite.problem.kind for cite in found.citations] == [None, None, "beyond_end", None]
     assert "missing.png" in found.recall.error
     two = verifier.attribute(claim, given[:2], Sources())
-    assert near(two.recall, verifier.score([claim], tuple(given[:2]))[0])
+    assert near(two.one_prompt, verifier.score([claim], tuple(given[:2]))[0])
 
 
 def test_citations_in_the_claim_are_read_and_taken_out(verifier, sources, claim):
