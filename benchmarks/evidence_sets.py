@@ -162,7 +162,8 @@ def main() -> None:
         *probabilities(verifier, test, calibration),
         "",
         f"Fitted on {calibration.n} sets of {calibration.sizes[0]} to {calibration.sizes[1]} clips of other videos: "
-        f"slope {calibration.slope:.3f}, intercept {calibration.intercept:.3f}, {calibration.per_log_n:.3f} per log(n).",
+        f"slope {calibration.slope:.3f}, intercept {calibration.intercept:.3f}, "
+        f"{calibration.per_log_n:.3f} per log(n).",
         "",
         f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, {packages}; "
         f"{time.time() - began:.0f} s.",
