@@ -22,7 +22,8 @@ from .swapped import (
     swapped_negatives,
     swapped_suffix,
 )
-from .vocabulary import SHIPPED, Vocabulary, read_word_groups
+from .vocabulary import SHIPPED, Vocabulary, WordGroups, read_word_groups
+from .wordnet import WordNet
 
 __all__ = [
     "ORIGINS",
@@ -41,6 +42,8 @@ __all__ = [
     "Sentences",
     "SwappedLabel",
     "Vocabulary",
+    "WordGroups",
+    "WordNet",
     "altered_by_model",
     "altered_claims",
     "altered_evidence",

