@@ -9,21 +9,18 @@ docs/data.md describes the formats and every key.
 
 from __future__ import annotations
 
-import argparse
 import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core import ProofreelError, load_config, say_next
+from proofreel.core import CommandParser, ProofreelError, load_config, say_next
 from proofreel.data_prep.pipeline import BuildConfig, build, summary, training_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a build from the command line; the exit status is 0 when a data set was written, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="build", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel build", description=__doc__, configs="build", keys=BuildConfig)
     parser.add_argument("--config", required=True, type=Path, help="YAML file with the keys of BuildConfig")
     parser.add_argument(
         "--skip-invalid", action="store_true", help="leave bad annotations out and say how many and why"

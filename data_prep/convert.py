@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core import Prompt, ProofreelError
+from proofreel.core import CommandParser, Prompt, ProofreelError
 from proofreel.data_prep.exports import FORMATS, dataset_info, export_split
 
 
@@ -51,9 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="convert", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel convert", description=__doc__)
     parser.add_argument("dataset", type=Path, help="data set directory")
     parser.add_argument("--split", required=True, help="train, validation, calibration or test")
     parser.add_argument("--format", required=True, choices=FORMATS)

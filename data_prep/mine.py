@@ -12,20 +12,17 @@ docs/negatives.md describes every key.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core import ProofreelError, expanded, load_config, say_next
+from proofreel.core import CommandParser, ProofreelError, expanded, load_config, say_next
 from proofreel.data_prep.pipeline import MineConfig, mine_data_set, mining_summary, training_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Mine from the command line; the exit status is 0 when a data set was written, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="mine", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel mine", description=__doc__, configs="mine", keys=MineConfig)
     parser.add_argument("--config", required=True, type=Path, help="YAML file with the keys of MineConfig")
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that win over the file")
     arguments = parser.parse_intermixed_args(argv)

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core import CommandParser
+
 ACCURACIES = (0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 
@@ -50,9 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="proofreel agreement", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel agreement", description=__doc__)
     parser.add_argument("--claims", type=Path, required=True, help="table of claims that people judged")
     parser.add_argument(
         "--verdicts", nargs="+", required=True, metavar="NAME=FILE[:DIR]", help="predictions, and a calibration folder"

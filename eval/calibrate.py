@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core import CommandParser
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse arguments, fit, write, and say what was fitted."""
@@ -73,9 +75,7 @@ def _say_next(args: argparse.Namespace, source: dict[str, Any]) -> None:
 def _parser() -> argparse.ArgumentParser:
     from proofreel.models.decision import CALIBRATORS, GROUP_KEYS, RISKS, SIMPLE_CRITERIA
 
-    parser = argparse.ArgumentParser(
-        prog="proofreel calibrate", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel calibrate", description=__doc__)
     parser.add_argument("--predictions", type=Path, required=True, help="Parquet of the calibration split")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")
     parser.add_argument(

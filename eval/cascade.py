@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core import CommandParser
+
 UNITS = ["flops", "tokens", "visual_tokens"]
 
 
@@ -33,8 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel cascade", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel cascade", description=__doc__)
     steps = parser.add_subparsers(dest="step", required=True, metavar="fit|report")
     fit = steps.add_parser("fit", help="verifiers and their calibration split -> cascade directory")
     fit.add_argument("--verifiers", type=Path, nargs="+", required=True, help="directories in order of cost, >= 2")

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core import CommandParser
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read, judge, score and print; the exit status is 1 if the input is at fault."""
@@ -36,8 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from proofreel.eval.scores import add_language_option, add_verifier_options
 
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel cgbench", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel cgbench", description=__doc__)
     parser.add_argument("--annotation", type=Path, required=True, help="the benchmark's questions, JSON")
     parser.add_argument("--predictions", type=Path, nargs="+", required=True, help="one file for each model")
     parser.add_argument("--names", nargs="+", help="of the models (default: of the files)")

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from proofreel.core import CommandParser
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, export, and report the self-test."""
@@ -52,9 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="proofreel export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel export", description=__doc__)
     parser.add_argument("--verifier", type=Path, required=True, help="verifier that training left")
     parser.add_argument("--calibration", type=Path, required=True, help="folder written by eval/calibrate.py")
     parser.add_argument("--data", type=Path, required=True, help="data set; its calibration split gives golden inputs")

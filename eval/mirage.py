@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from proofreel.core import CommandParser
+
 SHOWN = 10  # reasons of failures that are printed
 FORMS = ("collection", "reference")
 METRICS = ("infof1", "citef1", "alce", "argue", "ragas", "rouge", "bertscore")
@@ -38,8 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel mirage", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel mirage", description=__doc__)
     from proofreel.eval.scores import add_language_option, add_verifier_options
 
     steps = parser.add_subparsers(dest="step", required=True, metavar="score|human")

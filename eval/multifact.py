@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core import CommandParser
+
 SHOWN = 10
 
 
@@ -38,8 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from proofreel.eval.scores import add_language_option, add_verifier_options
 
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel multifact", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel multifact", description=__doc__)
     parser.add_argument("--captions", type=Path, nargs="+", required=True, help="one file for each system")
     parser.add_argument("--names", nargs="+", help="of the systems (default: of the files)")
     parser.add_argument("--gold", type=Path, required=True, help="annotated clips, with gold facts")

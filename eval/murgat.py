@@ -25,6 +25,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core import CommandParser
+
 SHOWN = 10  # failures that are printed; all are in result.json
 
 
@@ -43,8 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel murgat", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel murgat", description=__doc__)
     parser.add_argument("--responses", type=Path, nargs="+", help="one file, or two to compare")
     parser.add_argument("--names", nargs="+", help="what tables call the systems (default: the files' names)")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core import CommandParser
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read or ask for answers, measure them and print; the exit status is 1 if the input is at fault."""
@@ -41,8 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     from proofreel.eval.scores import add_verifier_options
 
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel omd", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel omd", description=__doc__)
     parser.add_argument("--answers", type=Path, nargs="+", default=[], help="files of answers, one for each model")
     parser.add_argument("--names", nargs="+", help="of the models, the verifier last (default: from the files)")
     parser.add_argument("--anchors", type=Path, help="anchors for the verifier, in the format `omdbench`")

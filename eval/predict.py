@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core import CommandParser
+
 CONTROLS = ["mismatched-evidence", "zero-shot"]
 
 
@@ -56,8 +58,7 @@ def _say_next(args: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel predict", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel predict", description=__doc__)
     judges = parser.add_mutually_exclusive_group(required=True)
     judges.add_argument("--verifier", type=Path, help="verifier directory")
     judges.add_argument(

@@ -7,17 +7,16 @@
 Writes report.html (one self-contained page), report.md and metrics.json, and prints the main table.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from proofreel.core import CommandParser
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse arguments, measure, write, and print the headline."""
-    parser = argparse.ArgumentParser(
-        prog="proofreel report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel report", description=__doc__)
     parser.add_argument("--predictions", type=Path, required=True, help="Parquet of the test split")
     parser.add_argument("--calibration", type=Path, required=True, help="folder written by eval/calibrate.py")
     parser.add_argument("--out", type=Path, required=True, help="folder to write to")

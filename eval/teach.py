@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from proofreel.core import CommandParser
+
 SHOWN = 10
 
 
@@ -43,9 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="proofreel teach", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel teach", description=__doc__)
     parser.add_argument(
         "--predictions", type=Path, nargs="+", required=True, help="Parquet of the rows to teach, one file per teacher"
     )

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proofreel.core import CommandParser
+
 if TYPE_CHECKING:
     from proofreel.core import Evidence
     from proofreel.models.decision import Verdict
@@ -45,9 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="proofreel ask", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel ask", description=__doc__)
     parser.add_argument("directory", help="verifier directory, or hub id")
     parser.add_argument("claims", nargs="+", help="one sentence each")
     shown = parser.add_argument_group("evidence, judged together in this order")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import proofreel
+from proofreel.core import nearest
 
 COMMANDS = {
     "build": ("proofreel.data_prep.build", "annotations -> data set of (claim, evidence, label)"),
@@ -59,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(HELP)
         return 0 if words else 2
     if words[0] not in COMMANDS:
-        print(f"proofreel: unknown command, got {words[0]!r}; use one of {list(COMMANDS)}", file=sys.stderr)
+        meant = nearest(words[0], COMMANDS)
+        line = f"unknown command, got {words[0]}; did you mean {meant}? `proofreel --help` lists all"
+        print(f"error: proofreel: {line}", file=sys.stderr)
         return 2
     return import_module(COMMANDS[words[0]][0]).main(words[1:])
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proofreel.core import ConfigError, Passage, ProofreelError, from_mapping, load_config, say_next
+from proofreel.core import CommandParser, ConfigError, Passage, ProofreelError, from_mapping, load_config, say_next
 
 if TYPE_CHECKING:
     from proofreel.data_prep.pipeline import MediaGuess, SourceGuess, SplitsGuess
@@ -46,8 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel init", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel init", description=__doc__)
     parser.add_argument("annotations", type=Path, help="annotation file of any format, or a folder of tables")
     parser.add_argument("--media", type=Path, help="folder of the videos and images; default: beside the annotations")
     parser.add_argument("--out", type=Path, default=Path("proofreel.yaml"), help="file to write")

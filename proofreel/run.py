@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proofreel.core import ProofreelError, load_config
+from proofreel.core import CommandParser, ProofreelError, load_config
 
 if TYPE_CHECKING:
     from proofreel.train.run_config import RunConfig
@@ -48,9 +48,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _keys() -> type:
+    from proofreel.train.run_config import RunConfig
+
+    return RunConfig
+
+
 def _parser() -> argparse.ArgumentParser:
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel run", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel run", description=__doc__, configs="run", keys=_keys)
     parser.add_argument("config", type=Path, help="YAML file with the keys of RunConfig; `proofreel init` writes one")
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that win over the file")
     parser.add_argument("--plan", action="store_true", help="print the commands and what training costs; run nothing")

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proofreel.core import CommandParser
+
 if TYPE_CHECKING:
     from proofreel.data_prep.exports import ClaimFile
 
@@ -77,8 +79,7 @@ def _check_out(out: Path) -> None:
 def _parser() -> argparse.ArgumentParser:
     from proofreel.data_prep.exports import claim_formats
 
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel score", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel score", description=__doc__)
     parser.add_argument("directory", help="verifier or cascade directory, or hub id")
     parser.add_argument(
         "--claims", type=Path, required=True, help=".jsonl, .json, .csv, .parquet or a folder of tables"

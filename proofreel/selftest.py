@@ -6,16 +6,15 @@ proofreel selftest DIR --device cuda --dtype bfloat16
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+
+from proofreel.core import CommandParser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status 0 if the directory is sound and every selftest margin comes out within the dtype's tolerance."""
-    parser = argparse.ArgumentParser(
-        prog="proofreel selftest", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel selftest", description=__doc__)
     parser.add_argument("directory", help="verifier directory, or its hub id")
     parser.add_argument("--revision", help="commit, tag or branch of a hub id")
     parser.add_argument("--base", help="base checkpoint, if not where the directory says")

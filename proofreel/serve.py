@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core import ProofreelError, require
+from proofreel.core import CommandParser, ProofreelError, require
 from proofreel.server import Settings, limits
 
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     form = argparse.ArgumentDefaultsHelpFormatter
-    parser = argparse.ArgumentParser(prog="proofreel serve", description=__doc__, formatter_class=form)
+    parser = CommandParser(prog="proofreel serve", description=__doc__, formatter_class=form)
     parser.add_argument("directory", type=Path, help="verifier directory")
     parser.add_argument(
         "--media-root",

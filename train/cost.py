@@ -26,18 +26,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..models.backbones import Operations, forward_operations, vision_operations_of
+from .settings import PEAK_TFLOPS
 
-PEAK_TFLOPS = {
-    "h200": 989.0,  # NVIDIA H200 data sheet, SXM: half of 1,979 with sparsity
-    "h100": 989.0,  # NVIDIA H100 data sheet, SXM
-    "h100-pcie": 756.0,  # the same, PCIe: half of 1,513
-    "a100": 312.0,  # NVIDIA A100 data sheet
-    "l40s": 362.0,  # NVIDIA L40S data sheet
-    "a10": 125.0,  # NVIDIA A10 data sheet
-    "l4": 121.0,  # NVIDIA L4 data sheet: half of 242
-    "4090": 165.2,  # NVIDIA Ada architecture paper, appendix A
-    "3090": 71.0,  # NVIDIA Ampere GA102 architecture paper, table 3
-}
 UTILISATION = 0.35
 
 

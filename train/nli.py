@@ -16,6 +16,11 @@ from collections.abc import Sequence
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse and run; the exit status is 1 if configuration or data are at fault."""
+    from proofreel.train.launch_words import begin
+
+    if (status := begin(argv, "nli", __doc__)) is not None:
+        return status
+
     from proofreel.train.recipe import run_training
 
     return run_training(argv, head="nli")

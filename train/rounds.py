@@ -9,19 +9,16 @@ it goes on where it was. docs/negatives.md describes every key.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core import ProofreelError, load_config, say_next
+from proofreel.core import CommandParser, ProofreelError, load_config, say_next
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the rounds; the exit status is 0 when all are done, that of a stage that failed, else 1."""
-    parser = argparse.ArgumentParser(
-        prog="rounds", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = CommandParser(prog="proofreel rounds", description=__doc__, configs="rounds", keys=_keys)
     parser.add_argument("--config", required=True, type=Path, help="YAML file with the keys of RoundsConfig")
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that win over the file")
     arguments = parser.parse_intermixed_args(argv)
@@ -43,6 +40,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = ("--verifier", last / "run" / "draft", "--data", record["config"]["data"], "--split", "test")
     say_next("predict", *given, "--out", last / "test.parquet")
     return 0
+
+
+def _keys() -> type:
+    from proofreel.train.rounds_config import RoundsConfig
+
+    return RoundsConfig
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from .citations import (
     parse_citations,
     render_citations,
 )
+from .command_line import CommandParser, nearest, shipped_configs, shipped_line, unknown_option
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
 from .extras import EXTRAS, is_installed, optional_package, pip_line, require
@@ -56,6 +57,7 @@ __all__ = [
     "Citation",
     "Cited",
     "CitedModality",
+    "CommandParser",
     "ConfigError",
     "DamagedEntryError",
     "DirectoryError",
@@ -91,6 +93,7 @@ __all__ = [
     "load_config",
     "media_path",
     "merged",
+    "nearest",
     "on_first_use",
     "optional_package",
     "overlap_s",
@@ -106,10 +109,13 @@ __all__ = [
     "seal",
     "sha256_of",
     "sharded",
+    "shipped_configs",
+    "shipped_line",
     "show_evidence_with",
     "span_problems",
     "text_part",
     "total_s",
+    "unknown_option",
     "unseal",
     "without",
     "write_whole",

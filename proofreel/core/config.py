@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import yaml
 
+from .command_line import shipped_configs, shown
 from .errors import ConfigError
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """
     path = Path(path)
     if not path.is_file():
-        raise ConfigError(f"{path}: no such config file; check the path given with --config")
+        raise ConfigError(f"{path}: no such config file; {_instead_of(path)}")
     try:
         value = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=_StrictLoader)
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -54,6 +55,12 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: must be a mapping of keys to values, got {type(value).__name__}; see configs/")
     return value
+
+
+def _instead_of(path: Path) -> str:
+    shipped = {file.name: file for file in shipped_configs()}
+    near = difflib.get_close_matches(path.with_suffix(".yaml").name, shipped, n=1, cutoff=0.8)
+    return f"did you mean {shown(shipped[near[0]])}, which ships?" if near else "check the path given with --config"
 
 
 def load_config(cls: type[T], path: str | Path, overrides: Sequence[str] = ()) -> T:

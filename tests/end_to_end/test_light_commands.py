@@ -48,6 +48,7 @@ def test_every_command_explains_itself_without_torch():
         "serve",
         "omd",
         "multifact",
+        *("mine", "init", "run", "rounds", "sft", "nli", "distill"),
     ]
     assert set(commands) <= set(COMMANDS)
     code = (
