@@ -261,7 +261,7 @@ def altered_claims(
             continue
         wanted += per_claim
         if is_sentence(pair):
-            altered = () if read is None else read.altered(pair, seed, {*taken, *true_in_group})
+            altered = () if read is None else read.altered(pair, seed, (taken, true_in_group))
             new = [_pair(pair, *item) for item in itertools.islice(altered, per_claim)]
             taken.update(normal_claim(other.claim) for other in new)
             made.extend(new)
@@ -298,11 +298,13 @@ class _Read:
             return None
         return cls(sentences, sentences.mentions(own), sentences.mentions({*own, *true_in_group}))
 
-    def altered(self, pair: Pair, seed: int, forbidden: set[str]) -> Iterator[tuple[Change, str, Candidate]]:
+    def altered(
+        self, pair: Pair, seed: int, forbidden: tuple[Collection[str], ...]
+    ) -> Iterator[tuple[Change, str, Candidate]]:
         numbers = random_numbers(seed, pair.id)
         for slot, text in self.sentences.alterations(pair.claim, self.segment, self.group, numbers):
             claim = with_text(pair.claim, slot, text)
-            if normal_claim(claim) not in forbidden:
+            if not any(normal_claim(claim) in claims for claims in forbidden):
                 change = Change(ORIGINS[slot.kind], REPLACED.get(slot.kind, slot.kind), (), (slot.text,), (), str)
                 yield change, claim, (text,)
 

@@ -135,7 +135,7 @@ class Grammar:
         return [self._parsed[claim] for claim in claims]
 
 
-_REMEMBERED = 1 << 17
+_REMEMBERED = 1 << 15  # claims
 
 
 @functools.lru_cache(maxsize=1)

@@ -97,7 +97,7 @@ def altered_by(config: BuildConfig) -> dict[str, str]:
     """What alters claims in this build; nothing where none are altered."""
     if not config.negatives.altered_per_claim or config.negatives.balanced:
         return {}
-    return {"altered_by": "rules and parser" if altering_packages(config) else "rules"}
+    return {"altered_by": "rules, WordNet and parser" if altering_packages(config) else "rules"}
 
 
 def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[str, Any]:

