@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proofreel.core import CommandParser, ProofreelError, load_config
+from proofreel.core import CommandParser, ProofreelError, load_config, require
 
 if TYPE_CHECKING:
     from proofreel.train.run_config import RunConfig
@@ -36,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         config = load_config(RunConfig, args.config, args.overrides)
         if args.plan:
             return _plan(config, args.card, args.price)
+        if args.until != "build" and config.train.launch is None:
+            require("train", "trl")  # now, not after the build
         record = run_steps(config, args.until, args.again)
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)

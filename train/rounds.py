@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from proofreel.core import CommandParser, ProofreelError, load_config, say_next
+from proofreel.core import CommandParser, ProofreelError, load_config, require, say_next
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,7 +28,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     from proofreel.train.stages import StageError
 
     try:
-        record = run_rounds(load_config(RoundsConfig, arguments.config, arguments.overrides))
+        config = load_config(RoundsConfig, arguments.config, arguments.overrides)
+        if config.train.launch is None:
+            require("rounds", "trl")
+        record = run_rounds(config)
     except StageError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.status

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import yaml
 from proofreel import run
 from proofreel.core.config import from_mapping
 from proofreel.core.errors import ConfigError
+from proofreel.data_prep.dataset import SCHEMA_VERSION
 from proofreel.train import stages
 from proofreel.train.run_config import RunConfig
 from proofreel.train.run_steps import RECORD, cost_command, plan_lines, run_steps, steps_of
@@ -50,7 +52,7 @@ def commands(tmp_path, monkeypatch) -> list[list[str]]:
         if name in made:
             path = out / made[name]
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"{command}")
+            path.write_text(json.dumps({"schema_version": SCHEMA_VERSION, "command": command}))
         return 0, 0
 
     monkeypatch.setattr(stages, "status_of", pretend)
@@ -192,6 +194,18 @@ def test_a_config_of_its_own_file_takes_its_options_on_the_command_line(values, 
     assert train[:2] == ("accelerate", "launch")
     assert Path(train[2]).name == "sft.py"
     assert train[3:7] == ("--config", str(tmp_path / "t.yaml"), "--use_peft", "true")
+
+
+def test_without_trl_nothing_is_built_that_could_not_be_trained_on(values, commands, tmp_path, monkeypatch, capsys):
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump(values))
+    monkeypatch.setitem(sys.modules, "trl", None)
+    assert run.main([str(tmp_path / "run.yaml")]) == 1
+    assert 'train: needs packages that are not installed, got no trl; run pip install "proofreel[train]"' in (
+        capsys.readouterr().err
+    )
+    assert not commands
+    assert run.main([str(tmp_path / "run.yaml"), "--until", "build"]) == 0
+    assert [command[0] for command in commands] == ["build"]
 
 
 def test_the_command_plans_without_running_and_ends_with_what_comes_next(values, commands, tmp_path, capsys):
