@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         write_result,
         write_rows,
     )
+    from .interval_fit import fit_intervals
     from .intervals import (
         Bounds,
         Measured,
@@ -141,6 +142,7 @@ __all__ = [
     "decomposition_of_many",
     "difference_over",
     "draw_agreement",
+    "fit_intervals",
     "grounding_scores",
     "judge_agreement",
     "judge_open_answers",

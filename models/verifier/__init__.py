@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     )
     from .compat import CrossEncoding, Entailment
     from .evidence_sets import SetCalibration, SetRule, set_verdict
-    from .localization import Localization, SupportedInterval, joined, localize
+    from .interval_rule import IntervalRule, SupportedInterval, averaged
+    from .localization import Localization, joined, localize
     from .long_video import Divider
     from .self_test import TOLERANCE, SelfTest, selftest, write_golden
     from .verdicts import Ranking, Verdicts
@@ -34,6 +35,7 @@ __all__ = [
     "Divider",
     "Entailment",
     "EvidenceReader",
+    "IntervalRule",
     "JudgedCitation",
     "Localization",
     "ProblemKind",
@@ -47,6 +49,7 @@ __all__ = [
     "SupportedInterval",
     "Verdicts",
     "Verifier",
+    "averaged",
     "joined",
     "localize",
     "resolve",

@@ -3,7 +3,8 @@
 Every window is judged by itself, at the operating point or threshold asked for. Those that support the claim and
 overlap or touch make one interval, from the start of the first to the end of the last. An event need not fill the
 windows that show it, so an interval can reach over either edge by nearly one window; and events of one claim whose
-windows overlap become one interval. Measured against the edges of kitchen steps: examples/kitchen/localize.py.
+windows overlap become one interval. A fitted `IntervalRule` does better where videos with known times are at
+hand. Measured against the edges of kitchen steps: examples/kitchen/localize.py, benchmarks/localization.py.
 """
 
 from __future__ import annotations
@@ -18,18 +19,11 @@ from ...data_prep.media import guarded, probe
 from ..decision import Judge, JudgedWindow, Verdict
 from ..display import localization_html
 from ..inputs import Windowing
+from .interval_rule import IntervalRule, SupportedInterval
 from .protocol import ClaimScorer
 from .verdicts import html_or_none
 
-
-@dataclass(frozen=True)
-class SupportedInterval:
-    """Seconds of a video in which a claim holds; `p_supported` is that of the surest of its `n_windows` windows."""
-
-    start_s: float
-    end_s: float
-    p_supported: float
-    n_windows: int
+FindIntervals = Callable[[Sequence[JudgedWindow]], tuple[SupportedInterval, ...]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,6 +67,7 @@ def localize(
     threshold: float | None = None,
     operating_point: str | None = None,
     prior: float | None = None,
+    rule: IntervalRule | None = None,
 ) -> list[Localization]:
     """Where in a video each claim holds; the windows are encoded once for all claims.
 
@@ -83,21 +78,30 @@ def localize(
         windowing: of the windows; the verifier's own. Shorter strides find edges more exactly, and cost more.
         threshold: a window supports a claim where p_supported is at least this; None: by the operating point.
         operating_point, prior: as for `Verifier.score_pairs`.
+        rule: fitted, in the place of windowing, threshold and operating point (`proofreel.eval.scores.fit_intervals`).
 
     Returns:
         One localization per claim, in order.
 
     Raises:
-        ConfigError: no windowing; neither threshold nor operating point; a threshold outside [0, 1].
+        ConfigError: no windowing; neither threshold nor operating point; a threshold outside [0, 1]; a rule
+                beside them.
         CalibrationError: as `Verifier.score_pairs`.
     """
+    if rule is not None:
+        if (given := (windowing, threshold, operating_point)) != (None, None, None):
+            raise ConfigError(
+                "localize: a rule has its own windows and thresholds, got also windowing, threshold and operating "
+                f"point {given}; leave them out"
+            )
+        windowing = rule.windowing
     scorer: ClaimScorer = verifier if windowing is None else verifier.with_windowing(windowing)
     if scorer.windowing is None:
         raise ConfigError('localize: this verifier has no windows of its own, got None; pass windowing="max:8:4"')
-    supports = _threshold(Judge(scorer.decision, operating_point), threshold)
+    intervals_of = rule.intervals if rule is not None else _by_threshold(scorer, operating_point, threshold)
     segment = _with_end(video, scorer.media_root)
     verdicts = scorer.score(claims, segment, prior=prior, operating_point=operating_point)
-    located = [_located(claim, segment, verdict, supports) for claim, verdict in zip(claims, verdicts, strict=True)]
+    located = [_located(claim, segment, verdict, intervals_of) for claim, verdict in zip(claims, verdicts, strict=True)]
     return [dataclasses.replace(each, media_root=scorer.media_root) for each in located]
 
 
@@ -113,6 +117,11 @@ def _with_end(video: VideoSegment | str | Path, media_root: str | Path | None) -
     return dataclasses.replace(segment, end_s=info.duration_s)
 
 
+def _by_threshold(scorer: ClaimScorer, operating_point: str | None, threshold: float | None) -> FindIntervals:
+    supports = _threshold(Judge(scorer.decision, operating_point), threshold)
+    return lambda windows: joined(w for w in windows if supports(w.verdict))
+
+
 def _threshold(judge: Judge, threshold: float | None) -> Callable[[Verdict], bool]:
     """Whether a window supports a claim: by a threshold on p_supported, or by the judge's operating point."""
     if threshold is None:
@@ -124,10 +133,10 @@ def _threshold(judge: Judge, threshold: float | None) -> Callable[[Verdict], boo
     return lambda verdict: verdict.p_supported >= threshold
 
 
-def _located(claim: str, segment: VideoSegment, verdict: Verdict, supports: Callable[[Verdict], bool]) -> Localization:
+def _located(claim: str, segment: VideoSegment, verdict: Verdict, intervals_of: FindIntervals) -> Localization:
     """What a verdict says of its windows; of a video that was judged whole, that is the one window."""
     windows = verdict.windows or (JudgedWindow(segment, verdict),)
-    intervals = () if verdict.error else joined(w for w in windows if supports(w.verdict))
+    intervals = () if verdict.error else intervals_of(windows)
     return Localization(claim, intervals, windows, verdict)
 
 
