@@ -35,7 +35,14 @@ MADE_WITH = {
 
 @dataclass(frozen=True)
 class TrainingStage:
-    """How every round trains: entry script, its config file, options that win over it, and the words that launch it."""
+    """How every round trains.
+
+    Attributes:
+        script: the training command.
+        config: its YAML file.
+        options: keys that win over it; set max_steps.
+        launch: words before the script, e.g. [accelerate, launch]; null: this interpreter.
+    """
 
     script: Literal["sft", "nli"]
     config: str
@@ -45,7 +52,12 @@ class TrainingStage:
 
 @dataclass(frozen=True)
 class PredictingStage:
-    """Options of eval/predict.py, and the words that launch it."""
+    """How rows are scored.
+
+    Attributes:
+        options: of `proofreel predict`: device, vision_cache, ...
+        launch: words before the script; null: this interpreter.
+    """
 
     options: dict[str, Any] = field(default_factory=dict)
     launch: tuple[str, ...] | None = None
@@ -53,7 +65,17 @@ class PredictingStage:
 
 @dataclass(frozen=True)
 class RoundsConfig:
-    """Everything the rounds depend on; docs/negatives.md explains each key.
+    """Everything the rounds depend on; docs/negatives.md explains each key at length.
+
+    Attributes:
+        data: data set with all candidates.
+        output: folder for the rounds.
+        train: how every round trains.
+        rounds: mined rounds, after round 0, which draws at random; may be raised later.
+        seed: of the draws and of training.
+        mining: the mix; round 0 sets hard_share to 0.
+        calibrate: options of `proofreel calibrate`.
+        predict: how rows are scored.
 
     Raises:
         ConfigError: fewer than no rounds, no training file, an empty launch, or an option that the rounds set.

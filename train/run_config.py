@@ -30,7 +30,13 @@ RESERVED: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True)
 class BuildStep:
-    """A build's file, and keys that win over it; without a file the keys are all there is."""
+    """The build.
+
+    Attributes:
+        config: a build's file; null: the options are all there is.
+        options: keys that win over it.
+        skip_invalid: leave bad annotations out, and say how many and why.
+    """
 
     config: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
@@ -39,7 +45,14 @@ class BuildStep:
 
 @dataclass(frozen=True)
 class TrainStep:
-    """Entry script, its config file, options that win over it, and the words that launch it."""
+    """How the run trains.
+
+    Attributes:
+        script: the training command.
+        config: its YAML file.
+        options: keys that win over it.
+        launch: words before the script, e.g. [accelerate, launch]; null: this interpreter.
+    """
 
     script: Literal["sft", "nli", "distill"] = "sft"
     config: str | None = None
@@ -49,7 +62,19 @@ class TrainStep:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything a run depends on; docs/run.md explains each key.
+    """Everything a run depends on; docs/run.md explains each key at length.
+
+    Attributes:
+        output: folder for all that the run makes.
+        train: how it trains.
+        build: the build; or `data`.
+        data: a data set that is there already.
+        controls: runs that must fall to chance, beside the verifier's.
+        predict: options of `proofreel predict`, and its launcher.
+        calibrate: options of `proofreel calibrate`.
+        report: options of `proofreel report`.
+        export: options of `proofreel export`.
+        selftest: options of `proofreel selftest`.
 
     Raises:
         ConfigError: neither a build nor a data set, a file that is not there, an empty launch, or an option that the

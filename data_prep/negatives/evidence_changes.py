@@ -140,7 +140,8 @@ class AlteredEvidenceConfig:
     """How many negatives of each kind are made for every supported pair; 0 for none.
 
     Attributes:
-        other_time, ..., swapped_text: number per pair; the name is the origin of the rows.
+        other_time, shifted_span, dropped_citation: number per pair; the name is the origin of the rows.
+        swapped_citation, swapped_visual, swapped_text: number per pair; the name is the origin of the rows.
         gap_s: seconds between the window of `other_time` and every span where the claim is known to hold.
         max_overlap: the share of the true span that may remain in `shifted_span`; 0: the windows touch.
         persistent_roles: roles whose facts outlast their span: `other_time` and `shifted_span` are not made of them.

@@ -38,7 +38,7 @@ class MiningConfig:
         positive_share_hard: the share of the kept positives taken by lowest P(supported), the others at random.
         uncalibrated: `refuse` predictions that do not say that they are calibrated, or `allow` them.
         balance: which rows get as many negatives as they have positives: those of a `group`, or of a `claim`, so that
-        no sentence is mostly false and the text alone does not predict the label.
+            no sentence is mostly false and the text alone does not predict the label.
 
     Raises:
         ConfigError: a share or probability outside [0, 1], a negative number, or a share of all positives.

@@ -17,10 +17,15 @@ from ..negatives import AlteredEvidenceConfig, Grammar, SwappedLabel
 
 @dataclass(frozen=True)
 class SourceConfig:
-    """Annotation files of one format: `path` or `paths`; `options` are the format's own.
+    """Annotation files of one format.
 
-    `statements: model` writes the statements of a question-answer benchmark by the language model;
-    `model_or_template` uses the template where the model gives nothing usable.
+    Attributes:
+        format: facts, table, grounding, ...: docs/formats.md lists them.
+        path: a file or folder; or `paths`, several.
+        paths: files or folders.
+        options: the format's own.
+        statements: how the statements of a question-answer benchmark are written: `model` by the language model;
+            `model_or_template` uses the template where the model gives nothing usable.
     """
 
     format: str
@@ -32,7 +37,13 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class ByModelConfig:
-    """Altered claims by the language model; see negatives/model_proposals.py."""
+    """Altered claims by the language model; see negatives/model_proposals.py.
+
+    Attributes:
+        per_claim: for every true fact or caption.
+        attempts: how often the model is asked for the same claims, the complaints added.
+        known_only: take only words that are true somewhere in the data set, or in its word groups.
+    """
 
     per_claim: int = 0
     attempts: int = 3
@@ -41,10 +52,20 @@ class ByModelConfig:
 
 @dataclass(frozen=True)
 class NegativesConfig:
-    """Which refuted pairs a data set holds. `balanced` overrides all others but `generic_claims`.
+    """Which refuted pairs a data set holds.
 
-    `altered_by`: what alters sentences that are no facts: the parser of the extra `negatives`, or nothing (`rules`);
-    `auto` is the parser where it is installed.
+    Attributes:
+        annotated: keep the annotated negatives.
+        swapped_per_claim: swapped negatives for every supported row.
+        swapped_label: their label; `not_enough` where another video says nothing about the claim.
+        generic_claims: sentences that may hold without being annotated: never swapped.
+        balanced: as many negatives as positives of every segment and role; overrides all others but `generic_claims`.
+        altered_per_claim: altered claims for every true fact or caption.
+        altered_by: what alters sentences that are no facts: the parser of the extra `negatives`, or nothing (`rules`);
+            `auto` is the parser where it is installed.
+        word_groups: file of word groups for altered claims; null: the shipped cooking and crafting one.
+        altered_evidence: negatives by altered evidence, a number per kind.
+        by_model: altered claims by the language model.
     """
 
     annotated: bool = True
@@ -61,8 +82,15 @@ class NegativesConfig:
 
 @dataclass(frozen=True)
 class SplitsConfig:
-    """Wanted shares of rows; they sum to 1. With `held_out_roles`, calibration and test get combinations of these
-    roles' values that training never shows."""
+    """Wanted shares of rows; they sum to 1.
+
+    Attributes:
+        train: share of rows to train on.
+        validation: to choose a checkpoint on.
+        calibration: to fit calibration and thresholds on.
+        test: to report on.
+        held_out_roles: calibration and test get combinations of these roles' values that training never shows.
+    """
 
     train: float = 0.7
     validation: float = 0.1
@@ -76,7 +104,13 @@ LeakPolicy = Literal["move", "refuse", "allow"]
 
 @dataclass(frozen=True)
 class LeaksConfig:
-    """What happens to groups that share a media file, or a claim of at least `claim_words` words."""
+    """What happens to groups that would carry answers from one split to another.
+
+    Attributes:
+        media: groups that share a media file: move them together, refuse the data set, or allow it.
+        claims: likewise, groups that share a long claim.
+        claim_words: claims with fewer words recur by nature and are not leaks.
+    """
 
     media: LeakPolicy = "move"
     claims: LeakPolicy = "move"
@@ -85,8 +119,14 @@ class LeaksConfig:
 
 @dataclass(frozen=True)
 class ProbingConfig:
-    """How media files are looked at: child processes (null: one per processor), seconds a file may take, whether every
-    frame is decoded, and whether files may lie outside the media root (through `..`, links or absolute paths)."""
+    """How media files are looked at.
+
+    Attributes:
+        workers: child processes; null: one per processor.
+        timeout_s: seconds that a file may take.
+        decode: decode every frame.
+        outside_root: whether files may lie outside the media root, through `..`, links or absolute paths.
+    """
 
     workers: int | None = None
     timeout_s: float = 60.0
@@ -96,7 +136,23 @@ class ProbingConfig:
 
 @dataclass(frozen=True)
 class BuildConfig:
-    """Everything a build depends on; docs/data.md explains each key."""
+    """Everything a build depends on; docs/data.md explains each key at length.
+
+    Attributes:
+        output: the data set directory; an older data set there is replaced, anything else is refused.
+        sources: list of annotation files with their format.
+        seed: draws splits and swapped negatives.
+        media_root: what media paths are relative to; null: each annotation file's own folder.
+        media: `absent`: annotations only, nothing is opened and every video is marked absent.
+        negatives: which refuted pairs the data set holds.
+        splits: wanted shares of rows.
+        leaks: what happens to groups that would carry answers from one split to another.
+        probing: how media files are looked at.
+        language_model: the endpoint, for `negatives.by_model` and for `statements: model`.
+        shortcut_probe: train the probe that reads claims only.
+        card: write the data set card.
+        rows_per_shard: at most so many rows in a Parquet file.
+    """
 
     output: str
     sources: tuple[SourceConfig, ...]

@@ -55,7 +55,15 @@ INHERITED = ("media", "rejected", "left_out", "merged_repeats", "leaks", "held_o
 
 @dataclass(frozen=True)
 class MineConfig:
-    """Everything a mined data set depends on; docs/negatives.md explains each key. No predictions: drawn at random."""
+    """Everything a mined data set depends on; docs/negatives.md explains each key at length.
+
+    Attributes:
+        data: data set with the candidates.
+        predictions: on its train split, calibrated; null: all negatives are drawn at random.
+        output: the new data set; an older one there is replaced.
+        seed: draws the random ones.
+        mining: the mix.
+    """
 
     data: str
     predictions: str | None

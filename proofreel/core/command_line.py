@@ -146,7 +146,7 @@ def attribute_texts(cls: Any) -> Mapping[str, str]:
     """What the section `Attributes:` of a class's docstring says of each."""
     section = (cls.__doc__ or "").partition("Attributes:\n")[2]
     texts: dict[str, str] = {}
-    name, depth = "", None
+    names, depth = list[str](), None
     for line in section.splitlines():
         indent = len(line) - len(line.lstrip())
         if not line.strip():
@@ -155,10 +155,11 @@ def attribute_texts(cls: Any) -> Mapping[str, str]:
         if indent < depth:
             break
         if indent == depth:
-            name, _, text = line.strip().partition(": ")
-            texts[name] = text
+            listed, _, text = line.strip().partition(": ")
+            names = listed.split(", ")
+            texts |= dict.fromkeys(names, text)
         else:
-            texts[name] += f" {line.strip()}"
+            texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
     return texts
 
 

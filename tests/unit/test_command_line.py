@@ -99,6 +99,14 @@ def test_help_lists_every_key(command):
             assert f"  {key}" in out, (path, key)
 
 
+@pytest.mark.parametrize("command", ["build", "mine", "rounds", "run"])
+def test_help_says_of_every_key_what_it_is(command):
+    keys = outcome(command, "--help")[1].partition("keys of the config, and their defaults:\n")[2].partition("\n\n")[0]
+    lines = [line.strip() for line in keys.replace("\n      ", " ").splitlines()]
+    assert len(lines) > 8
+    assert [line for line in lines if ". " not in line] == []
+
+
 @dataclasses.dataclass(frozen=True)
 class Inner:
     """Inner.
@@ -106,7 +114,7 @@ class Inner:
     Attributes:
         size: of what is inside, in
             two lines.
-        other: b: c.
+        other, third: b: c.
 
     No attribute: this.
     """
