@@ -68,6 +68,12 @@ def _parser() -> argparse.ArgumentParser:
         help="a citation is relevant if it supports the fact alone (default), if the fact needs it, or either",
     )
     parser.add_argument(
+        "--sets",
+        choices=["one_prompt", "largest"],
+        default="one_prompt",
+        help="several citations of a fact are judged in one prompt, as in MuRGAt (default), or by the surest of them",
+    )
+    parser.add_argument(
         "--citations-without-label",
         choices=["unknown", "as_fact"],
         default="unknown",
@@ -265,7 +271,7 @@ def _judge(args: argparse.Namespace) -> Callable[[list[Any], int], tuple[Any, di
 
     def judged(responses: list[Any], number: int) -> tuple[Any, dict[str, Any]]:
         wrong = tuple(args.count_as_wrong)
-        scored, judgments = judge_responses(responses, who(number), reader, sources, args.relevance, wrong)
+        scored, judgments = judge_responses(responses, who(number), reader, sources, args.relevance, wrong, args.sets)
         facts: dict[str, Any] = {"n_questions": judgments.n_questions, "n_passes": judgments.n_passes}
         scores = murgat_system_scores(scored, args.draws)
         if all(response.is_labelled for response in responses):

@@ -83,15 +83,18 @@ def test_recall_relevance_and_necessity_are_verdicts_on_all_on_one_and_on_the_ot
 
 def test_the_step_that_shows_a_claim_is_told_from_those_that_do_not(verifier):
     planned = plan_long(31, "test", 3)
-    margins, shows = [], []
+    margins, shows, right = [], [], []
     for video in planned:
         write_video(verifier.media_root / video.path, film(video), FPS)
         spans = [VideoSegment(video.path, step.start_s, step.end_s) for step in video.steps]
         claims = [CitedClaim(f"Ingredient is {step.scene.facts.ingredient}.", spans) for step in video.steps]
         for own, found in enumerate(verifier.attribute_many(claims)):
+            right.append(found.necessary == tuple(place == own for place in range(len(spans))))
+            assert (found.contradiction is None) == ((found.one_prompt.label == "supported") == any(found.relevant))
             margins += [cite.alone.margin for cite in found.citations]
             shows += [place == own for place in range(len(spans))]  # no two steps of a video share an ingredient
     assert roc_auc(margins, shows) >= 0.9
+    assert sum(right) > len(right) / 2  # in one prompt, irrelevant company refutes nearly all of them
 
 
 def test_the_order_of_citations_changes_nothing(verifier, sources, claim):
