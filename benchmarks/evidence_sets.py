@@ -157,7 +157,7 @@ def main() -> None:
         "",
         *lines_of(verifier, test, args.sets),
         "",
-        "The probability of sets by `largest`, 400 sets of each size:",
+        "The probability of sets by `largest`, 400 sets of each size, judged from single clips alone:",
         "",
         *probabilities(verifier, test, calibration),
         "",
