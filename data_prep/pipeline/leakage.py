@@ -1,22 +1,26 @@
-"""Leaks from one split into another: the same media file, or the same long claim.
+"""Leaks from one split into another: the same media file, or the same long claim, annotated or made.
 
 A part of the splitting step that can be tested without any split. Groups that share such a thing are tied: tied groups
 go into one split (`move`), or the build refuses (`refuse`). Media are the same when their bytes are; claims when only
 case, punctuation and articles differ. Short claims ("Object is pan.") recur in every data set, so only claims of at
 least `claim_words` words count; whether short ones give a label away is measured by the claim-only probe.
+
+Negatives are made after the groups are divided, so a made claim that another split holds is left out.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
+import sqlite3
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ...core import Split
+from ...core import SPLITS, Split
 from .config import LeakPolicy, LeaksConfig
-from .staging import Staging
+from .staging import LEFT_OUT, Staging
 
 _ARTICLES = frozenset({"a", "an", "the"})
 
@@ -86,18 +90,52 @@ def _shared_media(staging: Staging) -> Iterator[tuple[set[str], str]]:
     yield from _several(staging.reader().execute(query))
 
 
+def drop_leaking_negatives(staging: Staging, rules: LeaksConfig, last_annotated: int) -> int:
+    """Leave out made rows whose claim another split holds; returns how many.
+
+    An annotated claim stays where it is. A claim that was only made stays in the first split that has it.
+
+    Args:
+        staging: with its negatives.
+        rules: `allow` leaves all claims.
+        last_annotated: number of the last row that was not made.
+    """
+    if rules.claims == "allow":
+        return 0
+    reader = _long_claims(staging, "g.split, r.n", rules.claim_words)
+    several = """SELECT key, split, n FROM loose WHERE key IN
+        (SELECT key FROM loose GROUP BY key HAVING COUNT(DISTINCT split) > 1) ORDER BY key, n"""
+    leaking: list[tuple[int]] = []
+    for _, rows in itertools.groupby(reader.execute(several), key=lambda row: row[0]):
+        places = [(split, n) for _, split, n in rows]
+        homes = {split for split, n in places if n <= last_annotated}
+        homes = homes or {min((split for split, _ in places), key=SPLITS.index)}
+        leaking += [(n,) for split, n in places if n > last_annotated and split not in homes]
+    staging.db.executemany(f"UPDATE rows SET out = {LEFT_OUT} WHERE n = ?", leaking)
+    staging.commit()
+    return len(leaking)
+
+
 def _shared_claims(staging: Staging, min_words: int) -> Iterator[tuple[set[str], str]]:
+    reader = _long_claims(staging, "r.grp, r.claim", min_words)
+    yield from _several(reader.execute("SELECT DISTINCT key, grp, claim FROM loose ORDER BY key, grp, claim"))
+
+
+def _long_claims(staging: Staging, columns: str, min_words: int) -> sqlite3.Connection:
+    """A connection with a table `loose`: of every long claim a key, equal for near-duplicates, and `columns`."""
     reader = staging.reader()
-    reader.execute("CREATE TEMP TABLE loose (key BLOB, grp TEXT, claim TEXT)")
-    spaces = "LENGTH(claim) - LENGTH(REPLACE(claim, ' ', ''))"
-    long = f"SELECT DISTINCT claim, grp FROM rows WHERE out = 0 AND {spaces} >= ?"
+    names = ", ".join(column.partition(".")[2] for column in columns.split(", "))
+    reader.execute(f"CREATE TEMP TABLE loose (key BLOB, {names})")
+    spaces = "LENGTH(r.claim) - LENGTH(REPLACE(r.claim, ' ', ''))"
+    long = f"""SELECT r.claim, {columns} FROM rows r LEFT JOIN groups g ON g.name = r.grp
+        WHERE r.out = 0 AND {spaces} >= ?"""
     keys = (
-        (hashlib.blake2b(loose.encode(), digest_size=16).digest(), group, claim)
-        for claim, group in staging.db.execute(long, (min_words - 1,))
+        (hashlib.blake2b(loose.encode(), digest_size=16).digest(), *values)
+        for claim, *values in staging.db.execute(long, (min_words - 1,))
         if len((loose := loose_claim(claim)).split()) >= min_words
     )
     reader.executemany("INSERT INTO loose VALUES (?, ?, ?)", keys)
-    yield from _several(reader.execute("SELECT key, grp, claim FROM loose ORDER BY key, grp, claim"))
+    return reader
 
 
 def _several(rows: Iterable[tuple[bytes | str, str, str]]) -> Iterator[tuple[set[str], str]]:

@@ -21,12 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from ... import core
-from ...core import ConfigError, RowError
+from ...core import SPLITS, ConfigError, RowError
 from ..dataset import MANIFEST, SCHEMA_VERSION, CardStatistics, read_manifest, write_card
 from ..importers import Rejected
 from ..language import LanguageModel
 from .check_media import check_media
 from .config import BuildConfig, altering_packages, media_root_of, resolved
+from .leakage import drop_leaking_negatives
 from .negatives import make_negatives
 from .sources import annotation_files, check_options, import_sources, other_files, source_digest, source_entries
 from .splitting import divide
@@ -124,6 +125,8 @@ def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[s
     left_out = make_negatives(staging, config, model) + Counter(
         {"annotated rows not asked for": notes.pop("not_asked")}
     )
+    n_leaking = drop_leaking_negatives(staging, config.leaks, staging.progress(f"annotated/{SPLITS[0]}"))
+    left_out["made claims that another split holds"] = n_leaking
     if not staging.value("SELECT COUNT(*) FROM rows WHERE out = 0"):
         _write_rejected(_list_beside(output), staging.rejected())
         raise RowError(f"{output}: no rows are left, got {total} rows in; see {_list_beside(output)}")

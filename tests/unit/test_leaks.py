@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Pair, Passage, Split, VideoSegment
 from proofreel.data_prep.dataset.shards import read_manifest, read_split, write_pairs
-from proofreel.data_prep.pipeline.config import BuildConfig, LeaksConfig, SourceConfig, SplitsConfig
+from proofreel.data_prep.pipeline.config import BuildConfig, LeaksConfig, NegativesConfig, SourceConfig, SplitsConfig
 from proofreel.data_prep.pipeline.leakage import Ties, loose_claim, torn
 from proofreel.data_prep.pipeline.pipeline import build
 
@@ -167,3 +167,30 @@ def test_roles_whose_combinations_cannot_be_held_out_are_refused(tmp_path):
     splits = SplitsConfig(0.6, 0.1, 0.15, 0.15, held_out_roles=("Action", "Material"))
     with pytest.raises(ConfigError, match="no combination can be held out, got 0"):
         build(held_out(tmp_path, splits=splits))
+
+
+@pytest.mark.parametrize("policy", ["move", "allow"])
+def test_a_made_claim_that_another_split_holds_is_left_out(tmp_path, policy):
+    tools = ["knife", "spoon", "fork", "ladle", "whisk", "tongs", "grater", "peeler", "sieve", "pan", "pot", "bowl"]
+    facts = [{"video": f"{t}.mp4", "start_s": 0.0, "end_s": 1.0, "conceptual": {"Tool": t}} for t in tools]
+    (tmp_path / "facts.json").write_text(json.dumps(facts))
+    config = BuildConfig(
+        str(tmp_path / "out"),
+        (SourceConfig("facts", str(tmp_path / "facts.json")),),
+        media="absent",
+        splits=EVEN,
+        negatives=NegativesConfig(swapped_per_claim=0, altered_per_claim=3),
+        leaks=LeaksConfig(claims=policy, claim_words=3),
+        shortcut_probe=False,
+        card=False,
+    )
+    manifest = build(config)
+    splits_of_claim, made = defaultdict(set), 0
+    for split in manifest["shards"]:
+        for pair in read_split(config.output, split):
+            splits_of_claim[loose_claim(pair.claim)].add(split)
+            made += pair.label == "refuted"
+    leaks = [claim for claim, splits in splits_of_claim.items() if len(splits) > 1]
+    n_dropped = manifest["left_out"].get("made claims that another split holds", 0)
+    assert (n_dropped > 0, len(leaks) > 0) == ((True, False) if policy == "move" else (False, True))
+    assert made > 0
