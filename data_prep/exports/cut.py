@@ -26,7 +26,15 @@ import numpy as np
 from tqdm import tqdm
 
 from ...core import MediaError, VideoSegment, sha256_of
-from ..media import PacketIndex, check_segment, open_video, packet_index, probe
+from ..media import (
+    PacketIndex,
+    check_segment,
+    open_video,
+    packet_index,
+    probe,
+    square_pixels,
+    upright_rgb,
+)
 
 ENCODING = {
     "crf": "14",  # visually lossless
@@ -135,6 +143,9 @@ def frames_in(index: PacketIndex, start_s: float, end_s: float, file: str) -> tu
 def _clip_key(path: str, start_s: float, end_s: float) -> str:
     stat = os.stat(path)
     what = [_digest(path, stat.st_mtime_ns, stat.st_size), float(start_s), float(end_s), ENCODING]
+    info = probe(path)
+    if not info.plain or info.pixel_aspect != 1:
+        what.append("deinterlaced, in square pixels")  # clips of such files were once cut as they are stored
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
 
 
@@ -149,6 +160,7 @@ def _encode(file: str, index: PacketIndex, first: int, last: int, span_s: tuple[
     end = max(pts[-1] + 1, round(shown_s / index.tick_s))
     if len(pts) == 1:
         pts, end = [0, max(1, end // 2)], max(2, end)
+    aspect = probe(file).pixel_aspect
     ticks = dict(zip(pts, np.diff([*pts, end]).tolist(), strict=True))
     with (
         open_video(file) as (container, source),
@@ -158,7 +170,7 @@ def _encode(file: str, index: PacketIndex, first: int, last: int, span_s: tuple[
         frames = _decoded(file, index, first, last, container, source)
         shown = frames if last - first > 1 else itertools.chain.from_iterable(itertools.repeat(f, 2) for f in frames)
         for stamp, frame in zip(pts, shown, strict=True):
-            pixels = np.rot90(frame.to_ndarray(format="rgb24"), frame.rotation // 90)
+            pixels = square_pixels(upright_rgb(frame), aspect)
             if stream is None:
                 stream = _stream(out, pixels.shape, source)
             elif pixels.shape != (stream.height, stream.width, 3):

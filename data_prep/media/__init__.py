@@ -13,7 +13,9 @@ from .frames import (
     read_frames,
     read_image,
     read_media_piece,
+    square_pixels,
     target_size,
+    upright_rgb,
 )
 from .sandbox import GuardedReader, Outcome, guarded, run_guarded
 from .survey import ImageInfo, Kind, MediaFile, media_rows, media_table, outside_root, probe_all, probe_each
@@ -52,5 +54,7 @@ __all__ = [
     "read_image",
     "read_media_piece",
     "run_guarded",
+    "square_pixels",
     "target_size",
+    "upright_rgb",
 ]

@@ -8,10 +8,12 @@ frames.py).
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +45,22 @@ _KINDS = (
 )
 
 
+_HDR = {16: "PQ (HDR10, HDR10+ or Dolby Vision)", 18: "HLG"}
+"""Transfer characteristics (ITU-T H.273) whose pixels are no picture before they are tone mapped."""
+
+_TONE_MAP = (
+    "zscale=t=linear:npl=100,format=gbrpf32le,zscale=p=bt709,tonemap=hable:desat=0,"
+    "zscale=t=bt709:m=bt709:r=tv,format=yuv420p"
+)
+
+_PROGRESSIVE = (0, 1)  # FFmpeg's AVFieldOrder: unknown, progressive
+
+SQUARE_WITHIN = 0.01
+"""Pixels this near to square are square: encoders write such ratios where a side was rounded to an even number."""
+
+_MOST_STRETCHED = 10.0  # more is a damaged header: anamorphic video stretches by 2 at most
+
+
 class FileStamp(NamedTuple):
     """Bytes, times of the last change of content and of status (nanoseconds), inode: what changes with the content.
 
@@ -63,10 +81,12 @@ class MediaInfo:
         path: the file, resolved.
         duration_s: seconds from the first frame shown to the end of the last one.
         fps: average frame rate.
-        width, height: pixels of a frame as shown, after any rotation the file asks for.
+        width, height: of a frame as shown, after any rotation the file asks for, in square pixels.
         codec: FFmpeg's name of the video codec.
         n_frames: number of frames, None if the container does not say.
         container: FFmpeg's name of the format.
+        pixel_aspect: width of a decoded pixel over its height, upright: 1 where the file says nothing.
+        plain: progressive and of 8 bits per channel: every reader makes the same pixels of it.
     """
 
     path: str
@@ -77,6 +97,8 @@ class MediaInfo:
     codec: str
     n_frames: int | None
     container: str
+    pixel_aspect: float = 1.0
+    plain: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +138,7 @@ def probe(path: str | Path, media_root: str | Path | None = None) -> MediaInfo:
     Where a file holds several video streams, the one is meant that FFmpeg and decord choose.
 
     Raises:
-        MediaError: the file is missing, empty, unreadable, an image, or has no video stream.
+        MediaError: the file is missing, empty, unreadable, an image, in HDR, or has no video stream.
     """
     file = media_path(str(path), media_root)
     return _probe(str(file), file_stamp(file))
@@ -215,15 +237,43 @@ def _probe(path: str, stamp: FileStamp) -> MediaInfo:
         duration_s, rate = _header_duration(container, stream), stream.average_rate
         codec, n_frames, name = stream.codec_context.codec.name, stream.frames or None, container.format.name
         frame = _first_frame(path, container, stream)
+        transfer, field_order = stream.codec_context.color_trc, stream.codec_context.field_order
+        aspect = _pixel_aspect(path, stream.sample_aspect_ratio)
+    if transfer in _HDR:
+        raise _in_hdr(path, _HDR[transfer])
     if duration_s is None or not rate:
         index = packet_index(path)
         duration_s, n_frames = index.end_s, len(index.pts)
         rate = rate or n_frames / duration_s
     if not duration_s > 0:
         raise MediaError(f"{path}: video has no duration, got {duration_s} s; re-encode it")
-    sideways = frame.rotation % 180 != 0
-    width, height = (frame.height, frame.width) if sideways else (frame.width, frame.height)
-    return MediaInfo(path, duration_s, float(rate), width, height, codec, n_frames, name)
+    height, width = frame.height, frame.width
+    if frame.rotation % 180 != 0:
+        height, width, aspect = width, height, 1 / aspect
+    height, width = square_size(height, width, aspect)
+    plain = not frame.interlaced_frame and field_order in _PROGRESSIVE and frame.format.components[0].bits <= 8
+    return MediaInfo(path, duration_s, float(rate), width, height, codec, n_frames, name, aspect, plain)
+
+
+def square_size(height: int, width: int, pixel_aspect: float) -> tuple[int, int]:
+    """(height, width) in square pixels of a picture whose pixels are not: its width is stretched, as players do."""
+    return height, max(1, round(width * pixel_aspect))
+
+
+def _pixel_aspect(path: str, ratio: Fraction | None) -> float:
+    aspect = float(ratio or 1)
+    if not 1 / _MOST_STRETCHED <= aspect <= _MOST_STRETCHED:
+        raise MediaError(f"{path}: pixels of no real shape, got sample aspect ratio {ratio}; correct it when remuxing")
+    return 1.0 if abs(aspect - 1) <= SQUARE_WITHIN else aspect
+
+
+def _in_hdr(path: str, transfer: str) -> MediaError:
+    source = Path(path)
+    command = ["ffmpeg", "-i", path, "-vf", _TONE_MAP, str(source.with_name(f"{source.stem}_sdr.mp4"))]
+    return MediaError(
+        f"{path}: video in HDR, whose pixels are no picture before they are tone mapped, got the transfer {transfer}; "
+        f"convert it to SDR: {shlex.join(command)}"
+    )
 
 
 def _first_frame(path: str, container: Any, stream: Any) -> Any:

@@ -45,7 +45,7 @@ from .containers import FileStamp, file_stamp
 from .frames import Frames, FrameSampling, read_media_piece
 from .sandbox import READ_LIMIT_S, GuardedReader
 
-FORMAT = 1  # of entries, and of what `read_frames` makes of a file: change it when either changes
+FORMAT = 2  # of entries, and of what `read_frames` makes of a file: change it when either changes
 
 _SETTLED_NS = 2_000_000_000  # a file changed this lately may change again within the same tick of its clock
 _WRITTEN_WITH = ("av", "decord", "pillow")

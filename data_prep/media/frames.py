@@ -13,8 +13,10 @@ frames of another time, without an error, from
 - edit lists that hide frames, and files that do not begin with a keyframe.
 
 So decord is used only where the packet index shows that its counting is sound (`PacketIndex.jumps_exactly`) and where
-its own table of times agrees with the index. Everything else, and every file that decord fails to read, is read with
-PyAV, which names each frame by its timestamp: a frame of another time is never returned.
+its own table of times agrees with the index. Nor is it used for interlaced video, whose frames must be deinterlaced,
+or for more than 8 bits per channel, of which it makes other colours (`MediaInfo.plain`). Everything else, and every
+file that decord fails to read, is read with PyAV, which names each frame by its timestamp: a frame of another time is
+never returned.
 """
 
 from __future__ import annotations
@@ -24,17 +26,19 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import av.error
+import av.filter
 import numpy as np
 from PIL import ExifTags, ImageOps
 from PIL import Image as PILImage
 
 from ...core import ConfigError, Image, MediaError, VideoSegment, media_path, span_problems
-from .containers import PacketIndex, check_segment, open_video, packet_index, probe, regular_file
+from .containers import PacketIndex, check_segment, open_video, packet_index, probe, regular_file, square_size
 
 Fit = Callable[[np.ndarray], np.ndarray]
 """From a decoded frame, uint8 (H, W, 3), to what is kept of it."""
@@ -53,7 +57,7 @@ def read_with_decord(path: str, index: PacketIndex, wanted: Sequence[int], fit: 
 
     The reader lives inside this call: one that crosses a fork deadlocks (dmlc/decord issue 294).
     """
-    if not (index.jumps_exactly and _begins_as_container(path)):
+    if not (index.jumps_exactly and _begins_as_container(path) and probe(path).plain):
         return None
     try:
         import decord
@@ -136,7 +140,7 @@ def _decode_run(path: str, index: PacketIndex, run: list[int], fit: Fit, decoded
                 reason = "a damaged picture as"
                 break
             if last_pts in missing:
-                pixels_HWC = _rgb(frame)
+                pixels_HWC = upright_rgb(frame)
                 frames[missing.pop(last_pts)] = pixels_HWC.shape, fit(pixels_HWC)
             if not missing:
                 return frames
@@ -161,10 +165,26 @@ def _undecodable(path: str, index: PacketIndex, wanted: int, last_pts: int | Non
     )
 
 
-def _rgb(frame: Any) -> np.ndarray:
-    """uint8 (H, W, 3), turned upright as players show it."""
-    pixels_HWC = frame.to_ndarray(format="rgb24")
+def upright_rgb(frame: Any) -> np.ndarray:
+    """uint8 (H, W, 3), turned upright as players show it; of an interlaced frame the picture of its first field."""
+    whole = _deinterlaced(frame) if frame.interlaced_frame else frame
+    pixels_HWC = whole.to_ndarray(format="rgb24")
     return np.rot90(pixels_HWC, frame.rotation // 90) if frame.rotation else pixels_HWC
+
+
+def _deinterlaced(frame: Any) -> Any:
+    """The field that is shown at the frame's time, its missing lines drawn along the edges of those beside them.
+
+    Other filters look at the frames before and after: the pixels would depend on where decoding began.
+    """
+    graph = av.filter.Graph()
+    source = graph.add_buffer(
+        width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base or Fraction(1, 1000)
+    )
+    graph.link_nodes(source, graph.add("estdif", "mode=frame:deint=interlaced"), graph.add("buffersink")).configure()
+    graph.push(frame)
+    graph.push(None)
+    return graph.pull()
 
 
 SIDE_STEP = 28
@@ -259,9 +279,23 @@ def target_size(height: int, width: int, sampling: FrameSampling, where: str = "
     return sides[0], sides[1]
 
 
-def fit_pixels(pixels_HWC: np.ndarray, sampling: FrameSampling, where: str = "picture") -> np.ndarray:
-    """A uint8 RGB picture at its `target_size`: bicubic, antialiased. A picture of that size is returned as it is."""
-    height, width = target_size(pixels_HWC.shape[0], pixels_HWC.shape[1], sampling, where)
+def fit_pixels(
+    pixels_HWC: np.ndarray, sampling: FrameSampling, where: str = "picture", pixel_aspect: float = 1.0
+) -> np.ndarray:
+    """A uint8 RGB picture at its `target_size`: bicubic, antialiased. A picture of that size is returned as it is.
+
+    Pixels that are not square (`MediaInfo.pixel_aspect`) become so in the same step.
+    """
+    shown = square_size(pixels_HWC.shape[0], pixels_HWC.shape[1], pixel_aspect)
+    return _resized(pixels_HWC, *target_size(*shown, sampling, where))
+
+
+def square_pixels(pixels_HWC: np.ndarray, pixel_aspect: float) -> np.ndarray:
+    """A uint8 RGB picture in square pixels, at full size."""
+    return _resized(pixels_HWC, *square_size(pixels_HWC.shape[0], pixels_HWC.shape[1], pixel_aspect))
+
+
+def _resized(pixels_HWC: np.ndarray, height: int, width: int) -> np.ndarray:
     if pixels_HWC.shape[:2] == (height, width):
         return pixels_HWC
     picture = PILImage.fromarray(np.ascontiguousarray(pixels_HWC))
@@ -290,7 +324,7 @@ def read_frames(segment: VideoSegment, sampling: FrameSampling, media_root: str 
     index = packet_index(file)
     shown_F = _shown_at(frame_times(segment.start_s, end_s, sampling), segment.start_s, end_s, index, file)
     distinct, place_F = np.unique(shown_F, return_inverse=True)
-    fit = partial(fit_pixels, sampling=sampling, where=file)
+    fit = partial(fit_pixels, sampling=sampling, where=file, pixel_aspect=info.pixel_aspect)
     pixels, reader = read_with_decord(file, index, distinct.tolist(), fit), "decord"
     if pixels is None:
         pixels, reader = read_with_pyav(file, index, distinct.tolist(), fit), "pyav"
