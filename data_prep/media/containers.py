@@ -24,6 +24,7 @@ import numpy as np
 from av.stream import Disposition
 
 from ...core import MediaError, VideoSegment, media_path, span_problems
+from .fields import may_hold_fields
 
 EXACT_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 """Containers that store presentation times and an index of keyframes: headers and seeks are exact in these only."""
@@ -52,8 +53,6 @@ _TONE_MAP = (
     "zscale=t=linear:npl=100,format=gbrpf32le,zscale=p=bt709,tonemap=hable:desat=0,"
     "zscale=t=bt709:m=bt709:r=tv,format=yuv420p"
 )
-
-_PROGRESSIVE = (0, 1)  # FFmpeg's AVFieldOrder: unknown, progressive
 
 SQUARE_WITHIN = 0.01
 """Pixels this near to square are square: encoders write such ratios where a side was rounded to an even number."""
@@ -86,7 +85,7 @@ class MediaInfo:
         n_frames: number of frames, None if the container does not say.
         container: FFmpeg's name of the format.
         pixel_aspect: width of a decoded pixel over its height, upright: 1 where the file says nothing.
-        plain: progressive and of 8 bits per channel: every reader makes the same pixels of it.
+        plain: progressive throughout and of 8 bits per channel: every reader makes the same pixels of it.
     """
 
     path: str
@@ -237,7 +236,8 @@ def _probe(path: str, stamp: FileStamp) -> MediaInfo:
         duration_s, rate = _header_duration(container, stream), stream.average_rate
         codec, n_frames, name = stream.codec_context.codec.name, stream.frames or None, container.format.name
         frame = _first_frame(path, container, stream)
-        transfer, field_order = stream.codec_context.color_trc, stream.codec_context.field_order
+        transfer = stream.codec_context.color_trc
+        fields = may_hold_fields(codec, stream.codec_context.field_order, stream.codec_context.extradata or b"")
         aspect = _pixel_aspect(path, stream.sample_aspect_ratio)
     if transfer in _HDR:
         raise _in_hdr(path, _HDR[transfer])
@@ -251,7 +251,7 @@ def _probe(path: str, stamp: FileStamp) -> MediaInfo:
     if frame.rotation % 180 != 0:
         height, width, aspect = width, height, 1 / aspect
     height, width = square_size(height, width, aspect)
-    plain = not frame.interlaced_frame and field_order in _PROGRESSIVE and frame.format.components[0].bits <= 8
+    plain = not fields and not frame.interlaced_frame and frame.format.components[0].bits <= 8
     return MediaInfo(path, duration_s, float(rate), width, height, codec, n_frames, name, aspect, plain)
 
 

@@ -15,6 +15,7 @@ from proofreel.core.errors import MediaError
 from proofreel.core.pairs import VideoSegment
 from proofreel.data_prep.exports.cut import cut_segment
 from proofreel.data_prep.media.containers import packet_index, probe
+from proofreel.data_prep.media.fields import may_hold_fields
 from proofreel.data_prep.media.frames import FrameSampling, read_frames, read_with_decord, read_with_pyav, target_size
 
 WIDTH, HEIGHT, N_FRAMES = 160, 96, 24
@@ -120,6 +121,26 @@ def test_what_decord_would_show_otherwise_is_read_with_pyav(
     frames = read_frames(_segment(path), FrameSampling())
     assert frames.reader == "pyav"
     assert np.isin(frames.times_s.round(6), (np.arange(N_FRAMES) / 25).round(6)).all()
+
+
+@pytest.mark.parametrize("profile", ["baseline", "main", "high"])
+def test_a_header_tells_whether_later_frames_may_be_interlaced(tmp_path: Path, profile: str) -> None:
+    """Progressive frames both times: of the second file any other frame might not be."""
+    options = {**SQUARE, "profile": profile}
+    assert probe(_encode(tmp_path / "film.mkv", options)).plain
+    if profile != "baseline":
+        path = _encode(tmp_path / "mixed.mp4", {**options, "x264-params": "fake-interlaced=1"})
+        with av.open(path) as container:
+            assert not any(frame.interlaced_frame for frame in container.decode(video=0))
+        assert not probe(path).plain
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 8, 9, 12, 16])
+def test_a_header_that_cannot_be_read_rules_decord_out(n_bytes: int) -> None:
+    header = bytes.fromhex("0164000affe100166764000aacd94283f100000300010000")
+    assert may_hold_fields("h264", 1, header[:n_bytes]) == (n_bytes > 0)
+    assert not may_hold_fields("vp9", 0, header[:n_bytes])
+    assert may_hold_fields("mpeg2video", 0, b"")
 
 
 def test_a_plain_file_is_read_by_both_alike(tmp_path: Path) -> None:
