@@ -15,18 +15,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proofreel.core import CommandParser, ProofreelError, load_config, say_next
-from proofreel.data_prep.pipeline import BuildConfig, build, summary, training_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a build from the command line; the exit status is 0 when a data set was written, else 1."""
-    parser = CommandParser(prog="proofreel build", description=__doc__, configs="build", keys=BuildConfig)
+    parser = CommandParser(prog="proofreel build", description=__doc__, configs="build", keys=_keys)
     parser.add_argument("--config", required=True, type=Path, help="YAML file with the keys of BuildConfig")
     parser.add_argument(
         "--skip-invalid", action="store_true", help="leave bad annotations out and say how many and why"
     )
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that win over the file")
     arguments = parser.parse_intermixed_args(argv)
+
+    from proofreel.data_prep.pipeline import BuildConfig, build, summary, training_command
+
     try:
         config = load_config(BuildConfig, arguments.config, arguments.overrides)
         manifest = build(config, skip_invalid=arguments.skip_invalid)
@@ -40,6 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(summary(manifest, output))
     say_next(*training_command(manifest, output))
     return 0
+
+
+def _keys() -> type:
+    from proofreel.data_prep.pipeline import BuildConfig
+
+    return BuildConfig
 
 
 if __name__ == "__main__":

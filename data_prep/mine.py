@@ -17,15 +17,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from proofreel.core import CommandParser, ProofreelError, expanded, load_config, say_next
-from proofreel.data_prep.pipeline import MineConfig, mine_data_set, mining_summary, training_command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Mine from the command line; the exit status is 0 when a data set was written, else 1."""
-    parser = CommandParser(prog="proofreel mine", description=__doc__, configs="mine", keys=MineConfig)
+    parser = CommandParser(prog="proofreel mine", description=__doc__, configs="mine", keys=_keys)
     parser.add_argument("--config", required=True, type=Path, help="YAML file with the keys of MineConfig")
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that win over the file")
     arguments = parser.parse_intermixed_args(argv)
+
+    from proofreel.data_prep.pipeline import MineConfig, mine_data_set, mining_summary, training_command
+
     try:
         config = load_config(MineConfig, arguments.config, arguments.overrides)
         manifest = mine_data_set(config)
@@ -35,6 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(mining_summary(manifest))
     say_next(*training_command(manifest, Path(expanded(config.output, "output"))))
     return 0
+
+
+def _keys() -> type:
+    from proofreel.data_prep.pipeline import MineConfig
+
+    return MineConfig
 
 
 if __name__ == "__main__":
