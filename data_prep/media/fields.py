@@ -39,6 +39,10 @@ def _frames_only(header: bytes) -> bool:
             n_zeros += 1
         return (1 << n_zeros) - 1 + fixed(n_zeros)
 
+    def skip_golomb(n: int) -> None:
+        for _ in range(n):
+            golomb()
+
     try:
         fixed(8)
         profile = fixed(8)
@@ -46,7 +50,8 @@ def _frames_only(header: bytes) -> bool:
         golomb()
         if profile in _WITH_CHROMA:
             fixed(int(golomb() == 3))
-            golomb(), golomb(), fixed(1)
+            skip_golomb(2)
+            fixed(1)
             if fixed(1):  # scaling lists: rare
                 return False
         golomb()
@@ -54,10 +59,12 @@ def _frames_only(header: bytes) -> bool:
             case 0:
                 golomb()
             case 1:
-                fixed(1), golomb(), golomb()
-                for _ in range(golomb()):
-                    golomb()
-        golomb(), fixed(1), golomb(), golomb()  # reference frames, gaps, width, height
+                fixed(1)
+                skip_golomb(2)
+                skip_golomb(golomb())
+        golomb()  # reference frames
+        fixed(1)  # gaps between them
+        skip_golomb(2)  # width, height
         return next(bits) == "1"
     except StopIteration:
         return False
