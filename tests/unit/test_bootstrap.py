@@ -369,5 +369,5 @@ def test_a_difference_of_decisions_rests_on_the_groups_that_differ() -> None:
     other = np.where(groups < 5, 1 - p, p)
     found = difference_intervals(metric_rows(p, p, labels, 0.5), metric_rows(other, other, labels, 0.5), groups, 200)
     assert (found["f1"].n_groups, found["auc"].n_groups) == (5, 50)
-    same = difference_intervals(*[metric_rows(p, p, labels, 0.5)] * 2, groups, 200)
+    same = difference_intervals(metric_rows(p, p, labels, 0.5), metric_rows(p, p, labels, 0.5), groups, 200)
     assert (same["f1"].low, same["f1"].high, same["f1"].n_groups) == (0, 0, 50)
