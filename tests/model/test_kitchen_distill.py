@@ -117,6 +117,7 @@ def test_the_demo_s_table_shows_mean_and_range_of_the_seeds(tmp_path):
     assert "2 training seeds, 50 test clips" in text
 
 
+@pytest.mark.nightly  # sixteen runs; tables of single runs are checked below
 def test_kitchen_runs_are_compared_where_they_differ_in_one_thing(tmp_path):
     for number, run in enumerate(RUNS):
         for seed in (0, 1):

@@ -179,7 +179,7 @@ def test_a_prior_is_estimated_from_rows_whose_labels_are_not_looked_at() -> None
     assert calibration.prior == pytest.approx(np.mean([p.label == "supported" for p in other]), abs=0.05)
 
 
-@pytest.mark.parametrize("n", only([60, 400], [60, 100, 400]))
+@pytest.mark.parametrize("n", only([60], [60, 100, 400]))
 def test_auto_corrects_small_sets_and_never_loses_much_to_the_best_single_method(n: int) -> None:
     """Margins twice too sure: what is left, in nats beyond the truth."""
     test = 1.5 * np.random.default_rng(0).normal(size=20_000)

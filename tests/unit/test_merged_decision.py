@@ -62,7 +62,7 @@ def test_comparing_nothing_or_other_rows_proves_nothing():
         compare(rows_of([0.0, 1.0]), rows_of([0.0]), "float32")
 
 
-@pytest.mark.parametrize("method", only(["platt", "beta"], ["none", "temperature", "platt", "beta", "auto"]))
+@pytest.mark.parametrize("method", only(["platt"], ["none", "temperature", "platt", "beta", "auto"]))
 def test_a_refit_on_the_same_margins_is_the_same_decision(method):
     rng = np.random.default_rng(1)
     rows = rows_of(rng.normal(size=400), seed=2)

@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,12 @@ def members(path: Path) -> list[tuple[str, Any]]:
 
 
 def result_by_annotator(folder: Path, annotator: int, unjudged: bool | None) -> dict[str, Any]:
-    """The three systems scored by one annotator's labels, as `mirage score` writes it."""
+    """The three systems scored by one annotator's labels, as `mirage score` writes it; a copy of its own."""
+    return json.loads(_result_by_annotator(folder, annotator, unjudged))
+
+
+@cache
+def _result_by_annotator(folder: Path, annotator: int, unjudged: bool | None) -> str:
     labels: dict[str, bool | None] = {}
     responses, claims = [], defaultdict(list)
     for system in SYSTEMS:
@@ -59,7 +65,8 @@ def result_by_annotator(folder: Path, annotator: int, unjudged: bool | None) -> 
     }
     judge = by_labels({name: unjudged if label is None else label for name, label in labels.items()})
     options = MirageOptions(duplicates="keep")
-    return result_to_dict(mirage_scores(responses, topics, judge, shares=SHARES, options=options), options)
+    result = mirage_scores(responses, topics, judge, shares=SHARES, options=options)
+    return json.dumps(result_to_dict(result, options))
 
 
 def agreement_of(released: Path, result: Any, folder: Path) -> dict[str, Any]:
