@@ -339,4 +339,7 @@ def read_decision(directory: str | Path) -> Decision:
     abstain = None if band is None else AbstainBand.from_dict(band, f"{thresholds_path}: abstain")
     above = thresholds.get("curve")
     curve = None if above is None else Curve.from_dict(above, f"{thresholds_path}: curve")
-    return Decision(calibration, points, thresholds["default"], abstain, curve)
+    try:
+        return Decision(calibration, points, thresholds["default"], abstain, curve)
+    except CalibrationError as error:
+        raise CalibrationError(f"{directory}/{error}") from error

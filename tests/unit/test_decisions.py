@@ -118,6 +118,13 @@ def test_points_are_found_by_name() -> None:
         Decision(IDENTITY, (POINT, POINT), "f1")
 
 
+def test_a_default_that_is_no_point_is_named_with_its_file(tmp_path: Path) -> None:
+    _, path = write_decision(tmp_path, Decision(IDENTITY, (POINT,), "f1"))
+    path.write_text(path.read_text().replace('"default": "f1"', '"default": ""'))
+    with pytest.raises(CalibrationError, match=f"^{path}: names must differ and hold the default"):
+        read_decision(tmp_path)
+
+
 @pytest.mark.parametrize("abstain", [None, BAND])
 def test_a_decision_survives_its_files_bit_for_bit(tmp_path: Path, abstain: AbstainBand | None) -> None:
     decision = Decision(IDENTITY, (POINT, FULL), FULL.name, abstain)
