@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shutil
 import sys
 from collections.abc import Mapping
@@ -30,7 +29,7 @@ from ..data_prep.dataset import MANIFEST, read_manifest
 from ..eval.metrics import roc_auc
 from ..eval.scoring import labels_of, margins_of, read_predictions
 from .rounds_config import FREE, MADE_WITH, OVERRIDDEN, RoundsConfig, as_options, as_words, flat
-from .stages import Stage, locked, run_stage, script
+from .stages import Stage, locked, read_record, run_stage, script, write_record
 
 
 def stages_of(config: RoundsConfig, number: int) -> list[Stage]:
@@ -124,7 +123,7 @@ def run_rounds(config: RoundsConfig) -> dict[str, Any]:
                 if stage.name == "train":
                     _check_judged(output / f"round-{number}")
             record["rounds"][number:] = [_came_to(output, number)]
-            _write(output / RECORD, record)
+            write_record(output / RECORD, record)
             _warn_of_other_rows(record["rounds"])
     return record
 
@@ -164,24 +163,13 @@ def _taken_up(output: Path, config: RoundsConfig) -> dict[str, Any]:
     record = json.loads(json.dumps(record, default=str))
     path = output / RECORD
     if path.exists():
-        earlier = _read(path)
+        earlier = read_record(path, SCHEMA_VERSION, "rounds", list, "rounds")
         _check_same(earlier, record, output)
         record["rounds"] = earlier["rounds"][: config.rounds + 1]
     elif any(output.glob("round-*")):
         raise ConfigError(f"output: holds rounds without their {RECORD}, got {output}; name another folder")
-    _write(path, record)
+    write_record(path, record)
     return record
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["schema_version"] == SCHEMA_VERSION and isinstance(record["rounds"], list):
-            return record
-        problem = f"schema version {record['schema_version']}"
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = repr(error)
-    raise ConfigError(f"{path}: is no record of rounds, got {problem}; name another output")
 
 
 def _check_same(earlier: Mapping[str, Any], now: Mapping[str, Any], output: Path) -> None:
@@ -269,9 +257,3 @@ def _last_auc(metrics: Path) -> float | None:
 def _warn_of_other_rows(rounds: list[dict[str, Any]]) -> None:
     if (now := rounds[-1]["rows"]) != (first := rounds[0]["rows"]):
         print(f"warning: round {rounds[-1]['round']} has {now} rows, round 0 had {first}: candidates ran out")
-
-
-def _write(path: Path, record: Mapping[str, Any]) -> None:
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    os.replace(draft, path)

@@ -13,7 +13,6 @@ product is there, by these settings and of these inputs, is not done again.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import sys
 import time
@@ -28,7 +27,7 @@ from ..core import ConfigError, expanded, read_yaml, say_next, sha256_of
 from ..data_prep.dataset import MANIFEST, read_manifest
 from .rounds_config import SPEED, as_options, as_words, flat
 from .run_config import BuildStep, RunConfig
-from .stages import Stage, command_line, locked, run_stage, script
+from .stages import Stage, command_line, locked, read_record, run_stage, script, write_record
 
 RECORD, SCHEMA_VERSION = "steps.json", 1
 CONTROL_NAMES = {
@@ -126,7 +125,7 @@ def run_steps(config: RunConfig, until: str | None = None, again: str | None = N
     last = len(steps) if until is None else _place(steps, until) + 1
     at = Places.of(config)
     with locked(at.output, "another run is") as lock:
-        record = read_record(at.output)
+        record = _record_of(at.output)
         if again is not None:
             _remove(steps[_place(steps, again) :], record, at.output)
         refuse_stale(steps, record)
@@ -141,15 +140,15 @@ def run_steps(config: RunConfig, until: str | None = None, again: str | None = N
             if step.name == "train":
                 refuse_unusable(at.data)
             record["steps"][step.name] = _entry(step)
-            _write(at.output / RECORD, record)
+            write_record(at.output / RECORD, record)
             started = time.monotonic()
             run_stage(step.stage, step.name, "the run was", lock)
             seconds = time.monotonic() - started
             record["steps"][step.name] = _entry(step) | {"seconds": round(seconds, 1)}
-            _write(at.output / RECORD, record)
+            write_record(at.output / RECORD, record)
             following = f"; next: {steps[number].name}" if number < last else ""
             print(f"{title} took {clock(seconds)}{following}\n", flush=True)
-        _write(at.output / RECORD, record)
+        write_record(at.output / RECORD, record)
     return record
 
 
@@ -178,7 +177,7 @@ def run_summary(config: RunConfig, record: Mapping[str, Any]) -> str:
 def plan_lines(config: RunConfig) -> list[str]:
     """Every step's command, and whether it is done; what no longer fits is an error, as it is in the run."""
     steps, at = steps_of(config), Places.of(config)
-    refuse_stale(steps, read_record(at.output))
+    refuse_stale(steps, _record_of(at.output))
     write_inline(config, at)
     lines = []
     for number, step in enumerate(steps, start=1):
@@ -220,19 +219,12 @@ def write_inline(config: RunConfig, at: Places) -> None:
         _write_yaml(at.output / "train.yaml", {**config.train.options, **places})
 
 
-def read_record(output: Path) -> dict[str, Any]:
+def _record_of(output: Path) -> dict[str, Any]:
     """What earlier runs in a folder did."""
     path = output / RECORD
     if not path.exists():
         return {"schema_version": SCHEMA_VERSION, "steps": {}}
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        if record["schema_version"] == SCHEMA_VERSION and isinstance(record["steps"], dict):
-            return record
-        problem = f"schema version {record['schema_version']}"
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = repr(error)
-    raise ConfigError(f"{path}: is no record of a run, got {problem}; name another output")
+    return read_record(path, SCHEMA_VERSION, "steps", dict, "a run")
 
 
 def refuse_stale(steps: Sequence[Step], record: Mapping[str, Any]) -> None:
@@ -388,13 +380,7 @@ def _remove(steps: Sequence[Step], record: dict[str, Any], output: Path) -> None
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-    _write(output / RECORD, record)
-
-
-def _write(path: Path, record: Mapping[str, Any]) -> None:
-    draft = path.with_name(f".{path.name}.tmp")
-    draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    os.replace(draft, path)
+    write_record(output / RECORD, record)
 
 
 def _write_yaml(path: Path, values: Mapping[str, Any]) -> None:

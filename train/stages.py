@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,6 +131,25 @@ def locked(output: Path, job: str) -> Iterator[int]:
         except BlockingIOError:
             raise ConfigError(f"output: {job} at work there, got {output}; wait for the end") from None
         yield lock.fileno()
+
+
+def read_record(path: Path, version: int, entries: str, kind: type, of: str) -> dict[str, Any]:
+    """A stored record of what was done, its `entries` of a kind; `ConfigError` if the file is none of this version."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if record["schema_version"] == version and isinstance(record[entries], kind):
+            return record
+        problem = f"schema version {record['schema_version']}"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        problem = repr(error)
+    raise ConfigError(f"{path}: is no record of {of}, got {problem}; name another output")
+
+
+def write_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Store a record as a whole: a kill leaves the earlier one."""
+    draft = path.with_name(f".{path.name}.tmp")
+    draft.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    os.replace(draft, path)
 
 
 def script(name: str) -> str:

@@ -86,7 +86,9 @@ class ChatRenderer:
         'Is it red?'
     """
 
-    def __init__(self, template: str, names: Mapping[str, Any] | None = None, where: str | Path = "chat template"):
+    def __init__(
+        self, template: str, names: Mapping[str, Any] | None = None, where: str | Path = "chat template"
+    ) -> None:
         """`names` are what the template may use beside the conversation: the tokenizer's special tokens."""
         if len(template) > MAX_CHARACTERS:
             raise ChatTemplateError(
