@@ -25,6 +25,7 @@ from av.stream import Disposition
 
 from ...core import MediaError, VideoSegment, media_path, span_problems
 from .fields import may_hold_fields
+from .picture_hash import PictureHash
 
 EXACT_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 """Containers that store presentation times and an index of keyframes: headers and seeks are exact in these only."""
@@ -152,6 +153,11 @@ def packet_index(path: str | Path) -> PacketIndex:
         MediaError: as `probe`, or the stream carries no timestamps.
     """
     return _packet_index(str(path), file_stamp(Path(path)))
+
+
+def hashed_packet_index(path: str | Path) -> tuple[PacketIndex, str | None]:
+    """`packet_index`, and of the same reading the hash of the video's pictures (see picture_hash.py)."""
+    return _read_packets(str(path), hashed=True)
 
 
 def check_segment(segment: VideoSegment, info: MediaInfo) -> list[str]:
@@ -305,8 +311,14 @@ def _header_duration(container: Any, stream: Any) -> float | None:
 
 @lru_cache(maxsize=64)
 def _packet_index(path: str, stamp: FileStamp) -> PacketIndex:
+    return _read_packets(path, hashed=False)[0]
+
+
+def _read_packets(path: str, hashed: bool) -> tuple[PacketIndex, str | None]:
+    """The index, and the pictures' hash if it is wanted: it takes about as long as reading the packets does."""
     with open_video(path) as (container, stream):
-        packets = list(_packets(container, stream))
+        pictures = PictureHash(stream) if hashed else None
+        packets = list(_packets(container, stream, pictures))
         tick_s = float(stream.time_base)
         usual_s = 1 / float(stream.average_rate or 25)
         name, reorders = container.format.name, bool(stream.codec_context.has_b_frames)
@@ -317,7 +329,7 @@ def _packet_index(path: str, stamp: FileStamp) -> PacketIndex:
     pts = np.sort(pts_decoded[shown])
     times_s = (pts - pts[0]) * tick_s
     last_s = next(duration for p, *_, duration in packets if p == pts[-1]) * tick_s
-    return PacketIndex(
+    index = PacketIndex(
         pts=pts,
         times_s=times_s,
         end_s=float(times_s[-1] + (last_s or usual_s)),
@@ -327,14 +339,17 @@ def _packet_index(path: str, stamp: FileStamp) -> PacketIndex:
         gops_closed=bool(shown.all() and _gops_closed(pts_decoded, keyframe)),
         timed_by_rank=name == "avi" and reorders and bool((np.diff(pts_decoded) > 0).all()),
     )
+    return index, pictures.hexdigest() if pictures else None
 
 
-def _packets(container: Any, stream: Any) -> Iterator[tuple[int | None, bool, bool, int]]:
+def _packets(container: Any, stream: Any, pictures: PictureHash | None) -> Iterator[tuple[int | None, bool, bool, int]]:
     """(timestamp, is a keyframe, is shown, duration) of each packet, in decoding order."""
     try:
         for packet in container.demux(stream):
             if packet.size:
                 yield packet.pts, packet.is_keyframe, not packet.is_discard, packet.duration or 0
+                if pictures is not None:
+                    pictures.add(packet)
     except av.error.FFmpegError:
         return  # cut short: a frame wanted from the missing part is reported when it is asked for
 

@@ -18,7 +18,7 @@ import av.error
 import numpy as np
 
 from ...core import MediaError, media_path, sha256_of
-from .containers import MediaInfo, PacketIndex, open_video, packet_index, probe, regular_file
+from .containers import MediaInfo, PacketIndex, hashed_packet_index, open_video, probe, regular_file
 from .frames import open_image, read_image
 from .sandbox import run_guarded
 
@@ -43,11 +43,19 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class MediaFile:
-    """A media file that can be read: what it is, its size, and the SHA-256 of its content."""
+    """A media file that can be read.
+
+    Attributes:
+        info: what it is.
+        n_bytes: its size.
+        sha256: of its content.
+        pictures_sha256: of a video's coded pictures, the same in a remuxed copy; None where there are none.
+    """
 
     info: MediaInfo | ImageInfo
     n_bytes: int
     sha256: str
+    pictures_sha256: str | None = None
 
 
 def probe_all(
@@ -99,8 +107,8 @@ def look_at(path: str, media_root: str | Path | None, kind: Kind, decode: bool =
     """One file of `probe_all`, in this process; `MediaError` says why it cannot be used."""
     file = media_path(path, media_root)
     n_bytes = regular_file(file).st_size
-    info = _video(file, decode) if kind == "video" else _image(file)
-    return MediaFile(info, n_bytes, sha256_of(file))
+    info, pictures = _video(file, decode) if kind == "video" else (_image(file), None)
+    return MediaFile(info, n_bytes, sha256_of(file), pictures)
 
 
 def outside_root(path: str, media_root: str | Path) -> str | None:
@@ -164,14 +172,16 @@ def _name(path: str, media_root: str | Path | None) -> str:
     return str(media_path(path, media_root))
 
 
-def _video(file: Path, decode: bool) -> MediaInfo:
-    info, index = probe(file), packet_index(file)
+def _video(file: Path, decode: bool) -> tuple[MediaInfo, str | None]:
+    """What a video is, and the hash of its pictures."""
+    info = probe(file)
+    index, pictures = hashed_packet_index(file)
     if info.duration_s - index.end_s > max(CUT_SHORT_S, 2 / info.fps):
         got = f"packets up to {index.end_s:.3f} s of {info.duration_s:.3f} s"
         raise MediaError(f"{file}: video is cut short, got {got}; download it again")
     if decode:
         _decode_all(file, index)
-    return info
+    return info, pictures
 
 
 def _decode_all(file: Path, index: PacketIndex) -> None:

@@ -66,7 +66,7 @@ def _look_at_new(staging: Staging, media_root: Path, kind: Kind, rules: ProbingC
             bad[path] = file
             continue
         duration_s = file.info.duration_s if isinstance(file.info, MediaInfo) else None
-        values = (path, file.sha256, duration_s, json.dumps(dataclasses.asdict(file)))
+        values = (path, file.pictures_sha256 or file.sha256, duration_s, json.dumps(dataclasses.asdict(file)))
         staging.db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", values)
         if time.monotonic() - committed > _COMMIT_EVERY_S:
             staging.commit()
@@ -79,7 +79,7 @@ def _file_of(text: str) -> MediaFile:
     """The file that `_look_at_new` stored."""
     value = json.loads(text)
     kind = MediaInfo if "codec" in value["info"] else ImageInfo
-    return MediaFile(kind(**value["info"]), value["n_bytes"], value["sha256"])
+    return MediaFile(kind(**value["info"]), value["n_bytes"], value["sha256"], value["pictures_sha256"])
 
 
 def _complaints(staging: Staging, e: int, part: Any, file: MediaFile | str) -> Iterator[tuple[Stored, str, str]]:

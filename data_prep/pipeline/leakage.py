@@ -1,9 +1,10 @@
 """Leaks from one split into another: the same media file, or the same long claim, annotated or made.
 
 A part of the splitting step that can be tested without any split. Groups that share such a thing are tied: tied groups
-go into one split (`move`), or the build refuses (`refuse`). Media are the same when their bytes are; claims when only
-case, punctuation and articles differ. Short claims ("Object is pan.") recur in every data set, so only claims of at
-least `claim_words` words count; whether short ones give a label away is measured by the claim-only probe.
+go into one split (`move`), or the build refuses (`refuse`). Media are the same when their bytes are, and videos when
+their coded pictures are, as in a remuxed copy. Claims are the same when only case, punctuation and articles differ.
+Short claims ("Object is pan.") recur in every data set, so only claims of at least `claim_words` words count; whether
+short ones give a label away is measured by the claim-only probe.
 
 Negatives are made after the groups are divided, so a made claim that another split holds is left out.
 """
@@ -15,7 +16,7 @@ import itertools
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...core import SPLITS, Split
@@ -23,6 +24,7 @@ from .config import LeakPolicy, LeaksConfig
 from .staging import LEFT_OUT, Staging
 
 _ARTICLES = frozenset({"a", "an", "the"})
+_LISTED = 3  # files that are the same, in a message
 
 
 @dataclass
@@ -60,11 +62,11 @@ def find_ties(staging: Staging, rules: LeaksConfig, policy: LeakPolicy) -> Ties:
     """Every tie between groups of the kept rows by a thing for which the rules name this policy."""
     ties = Ties()
     if rules.media == policy:
-        for groups, path in _shared_media(staging):
-            ties.tie("media", groups, f"media file {path!r}")
+        for groups, paths in _shared_media(staging):
+            ties.tie("media", groups, _files_in_words(paths))
     if rules.claims == policy:
-        for groups, claim in _shared_claims(staging, rules.claim_words):
-            ties.tie("claims", groups, f"claim {claim!r}")
+        for groups, claims in _shared_claims(staging, rules.claim_words):
+            ties.tie("claims", groups, f"claim {claims[0]!r}")
     return ties
 
 
@@ -82,11 +84,17 @@ def loose_claim(claim: str) -> str:
     return " ".join(word for word in words if word not in _ARTICLES)
 
 
-def _shared_media(staging: Staging) -> Iterator[tuple[set[str], str]]:
+def _files_in_words(paths: Sequence[str]) -> str:
+    if len(paths) == 1:
+        return f"media file {paths[0]!r}"
+    return f"media files {', '.join(map(repr, paths))}, which show the same pictures"
+
+
+def _shared_media(staging: Staging) -> Iterator[tuple[set[str], list[str]]]:
     """Groups that show the same file: by content where it was hashed, else by path."""
-    query = """SELECT DISTINCT COALESCE(f.sha256, m.path) AS content, r.grp, m.path
+    query = """SELECT DISTINCT COALESCE(f.content, m.path) AS content, r.grp, m.path
         FROM media m JOIN rows r ON r.e = m.e LEFT JOIN files f ON f.path = m.path
-        WHERE r.out = 0 ORDER BY content"""
+        WHERE r.out = 0 ORDER BY content, m.path, r.grp"""
     yield from _several(staging.reader().execute(query))
 
 
@@ -116,7 +124,7 @@ def drop_leaking_negatives(staging: Staging, rules: LeaksConfig, last_annotated:
     return len(leaking)
 
 
-def _shared_claims(staging: Staging, min_words: int) -> Iterator[tuple[set[str], str]]:
+def _shared_claims(staging: Staging, min_words: int) -> Iterator[tuple[set[str], list[str]]]:
     reader = _long_claims(staging, "r.grp, r.claim", min_words)
     yield from _several(reader.execute("SELECT DISTINCT key, grp, claim FROM loose ORDER BY key, grp, claim"))
 
@@ -138,14 +146,13 @@ def _long_claims(staging: Staging, columns: str, min_words: int) -> sqlite3.Conn
     return reader
 
 
-def _several(rows: Iterable[tuple[bytes | str, str, str]]) -> Iterator[tuple[set[str], str]]:
-    """(groups, an example) for every run of equal keys with more than one group."""
-    key, groups, example = None, set(), ""
-    for here, group, text in rows:
-        if here != key:
-            if len(groups) > 1:
-                yield groups, example
-            key, groups, example = here, set(), text
-        groups.add(group)
-    if len(groups) > 1:
-        yield groups, example
+def _several(rows: Iterable[tuple[bytes | str, str, str]]) -> Iterator[tuple[set[str], list[str]]]:
+    """(groups, at most `_LISTED` texts) for every run of equal keys with more than one group."""
+    for _, run in itertools.groupby(rows, key=lambda row: row[0]):
+        groups, texts = set[str](), list[str]()
+        for _, group, text in run:
+            groups.add(group)
+            if text not in texts and len(texts) < _LISTED:
+                texts.append(text)
+        if len(groups) > 1:
+            yield groups, texts
