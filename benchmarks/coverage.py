@@ -9,16 +9,16 @@ interval holds the true value. `--cells` keeps each finished cell as a line, so 
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from benchmarks.pages import measured_cells, publish
 from benchmarks.simulated import THRESHOLD, WORLDS, Rows, Truth, drawn, share, truths
 from proofreel.core import CalibrationError
 from proofreel.eval.decisions import criterion_of, criterion_value, fit_band, fit_points
@@ -98,20 +98,14 @@ def cell(world: int, n_groups: int, icc: float, runs: int, n_draws: int, parts: 
 
 def measured(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Every cell, those of the file first."""
-    done = [json.loads(line) for line in args.cells.read_text().splitlines()] if args.cells.exists() else []
-    known = {(of["world"], of["groups"], of["icc"]) for of in done}
-    for n_groups in args.groups:
-        for icc in args.icc:
-            for world in range(len(WORLDS)):
-                if (world, n_groups, icc) in known:
-                    continue
-                began = time.process_time()
-                counts = cell(world, n_groups, icc, args.runs, args.draws, tuple(args.parts))
-                done.append({"world": world, "groups": n_groups, "icc": icc, "counts": counts})
-                with args.cells.open("a") as file:
-                    file.write(json.dumps(done[-1]) + "\n")
-                print(f"world {world}, {n_groups} groups, ICC {icc:g}: {time.process_time() - began:.0f} s", flush=True)
-    return done
+    settings = [
+        {"world": world, "groups": n_groups, "icc": icc}
+        for n_groups, icc, world in product(args.groups, args.icc, range(len(WORLDS)))
+    ]
+    parts = tuple(args.parts)
+    return measured_cells(
+        args.cells, settings, lambda world, groups, icc: cell(world, groups, icc, args.runs, args.draws, parts)
+    )
 
 
 def table(cells: list[dict[str, Any]], args: argparse.Namespace) -> list[str]:
@@ -155,10 +149,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the table to this file")
     args = parser.parse_args()
     with threadpool_limits(1):
-        lines = table(measured(args), args)
-    print("\n".join(lines))
-    if args.out:
-        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        publish(table(measured(args), args), args.out)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,9 @@ level, which promise nothing, are beside them.
 from __future__ import annotations
 
 import argparse
-import json
-import time
 from collections import defaultdict
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ import numpy as np
 from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
+from benchmarks.pages import measured_cells, publish
 from benchmarks.simulated import Rows, World, drawn
 from proofreel.core import CalibrationError
 from proofreel.eval.decisions import (
@@ -122,20 +122,11 @@ def cell(name: str, n_groups: int, icc: float, runs: int) -> dict[str, list[int]
 
 def measured(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Every cell, those of the file first."""
-    done = [json.loads(line) for line in args.cells.read_text().splitlines()] if args.cells.exists() else []
-    known = {(of["world"], of["groups"], of["icc"]) for of in done}
-    for n_groups in args.groups:
-        for icc in args.icc:
-            for world in WORLDS:
-                if (world, n_groups, icc) in known:
-                    continue
-                began = time.process_time()
-                counts = cell(world, n_groups, icc, args.runs)
-                done.append({"world": world, "groups": n_groups, "icc": icc, "counts": counts})
-                with args.cells.open("a") as file:
-                    file.write(json.dumps(done[-1]) + "\n")
-                print(f"{world}, {n_groups} groups, ICC {icc:g}: {time.process_time() - began:.0f} s", flush=True)
-    return done
+    settings = [
+        {"world": world, "groups": n_groups, "icc": icc}
+        for n_groups, icc, world in product(args.groups, args.icc, WORLDS)
+    ]
+    return measured_cells(args.cells, settings, lambda world, groups, icc: cell(world, groups, icc, args.runs))
 
 
 def table(cells: list[dict[str, Any]], args: argparse.Namespace) -> list[str]:
@@ -175,10 +166,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="also write the table to this file")
     args = parser.parse_args()
     with threadpool_limits(1):
-        lines = table(measured(args), args)
-    print("\n".join(lines))
-    if args.out:
-        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        publish(table(measured(args), args), args.out)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Where in longer kitchen videos a claim holds: a fitted rule beside the operating point of single clips.
 
-    python -m benchmarks.localization --media DIR [--windowings max:1:0.25 max:1.5:0.25] [--out FILE]
+    python -m benchmarks.localization --media DIR [--windowings max:1:0.25 max:1.25:0.125] [--false-alarms 0.08]
+        [--fit-seed 210] [--seed 1100] [--out FILE]
 
-The rule (windows, averaging, two thresholds, edges) is fitted on videos of the calibration split, for at most 10 %
-false alarms there, and judged on videos of the test split. Claims are every fact of every step, and facts that hold
-nowhere in the video.
+The rule (windows, averaging, two thresholds, edges) is fitted on videos of the calibration split, and judged on videos
+of the test split. It allows fewer false alarms than the 10 % aimed at, since a draw of videos gives more or fewer than
+expected. Claims are every fact of every step, and facts that hold nowhere in the video; intervals resample videos.
 """
 
 from __future__ import annotations
@@ -12,19 +13,28 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
-import platform
 import time
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+
+from benchmarks.pages import made_on, publish
 from examples.kitchen.encoding import write_video
 from examples.kitchen.filming import film, plan_long
 from examples.kitchen.localize import THRESHOLDS, VERIFIER, facts_of
 from examples.kitchen.sampling import FPS
 from proofreel.core import Span
-from proofreel.eval.scores import LocalizationScores, fit_intervals, localization_scores
+from proofreel.eval.scores import (
+    Score,
+    fit_intervals,
+    localization_scores,
+    ratio_of_sums,
+    resampled,
+    score_over,
+    shown,
+    tiou_code,
+)
 from proofreel.models.verifier import IntervalRule, Localization, Verifier, localize
 
 BEFORE = "max:2:0.5"
@@ -33,14 +43,15 @@ BEFORE = "max:2:0.5"
 def searched(
     verifier: Verifier, media: Path, split: str, seed: int, n: int, windowing: str
 ) -> tuple[list[Localization], list[list[Span]]]:
-    """Every claim looked for in every video, and where each holds."""
+    """Every claim looked for in every video, and where each holds; videos lie in a folder of their seed."""
     localizations: list[Localization] = []
     references: list[list[Span]] = []
     for video in plan_long(seed, split, n):
-        if not (media / video.path).is_file():
-            write_video(media / video.path, film(video), FPS)
+        path = f"{seed}/{video.path}"
+        if not (media / path).is_file():
+            write_video(media / path, film(video), FPS)
         holds = facts_of(video)
-        localizations += localize(verifier, list(holds), video.path, windowing=windowing)
+        localizations += localize(verifier, list(holds), path, windowing=windowing)
         references += holds.values()
     return localizations, references
 
@@ -50,11 +61,22 @@ def by_rule(rule: IntervalRule, localizations: Sequence[Localization]) -> list[L
     return [dataclasses.replace(each, intervals=rule.intervals(each.windows)) for each in localizations]
 
 
-def line(name: str, scores: LocalizationScores) -> str:
+def over_videos(localizations: Sequence[Localization], values: np.ndarray, counted: np.ndarray) -> Score:
+    """The mean over the claims that are counted, with its interval over videos."""
+    videos = resampled([each.windows[0].segment.path for each in localizations])
+    return score_over((videos, ratio_of_sums(values * counted, values * counted, counted)), int(counted.sum()))
+
+
+def line(name: str, localizations: Sequence[Localization], references: Sequence[Sequence[Span]]) -> str:
     """A row of the table."""
-    named = scores.named
-    shares = " | ".join(f"{named.recall_at[t]:.3f}" for t in THRESHOLDS)
-    return f"| {name} | {named.miou:.3f} | {shares} | {100 * scores.false_alarms:.1f} % |"
+    named = [[(i.start_s, i.end_s) for i in each.intervals] for each in localizations]
+    holds = np.array([bool(spans) for spans in references], dtype=float)
+    tious = np.array([tiou_code(*both) if both[1] else 0.0 for both in zip(named, references, strict=True)])
+    shares = localization_scores(localizations, references, THRESHOLDS).named.recall_at
+    alarms = np.array([float(bool(each)) for each in named])
+    miou, false = over_videos(localizations, tious, holds), over_videos(localizations, alarms, 1 - holds)
+    cells = [shown(miou, 1, 3), *(f"{shares[t]:.3f}" for t in THRESHOLDS), shown(false)]
+    return f"| {name} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -62,37 +84,37 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--media", type=Path, required=True, help="folder of the videos")
     parser.add_argument("--verifier", type=Path, default=VERIFIER)
-    parser.add_argument("--windowings", nargs="+", default=["max:1:0.25", "max:1.5:0.25"], help="tried while fitting")
-    parser.add_argument("--fit-videos", type=int, default=24)
-    parser.add_argument("--videos", type=int, default=20, help="of the test split")
+    parser.add_argument("--windowings", nargs="+", default=["max:1:0.25", "max:1.25:0.125"], help="tried while fitting")
+    parser.add_argument("--false-alarms", type=float, default=0.08, help="that the rule allows (default 0.08)")
+    parser.add_argument("--fit-videos", type=int, default=80)
+    parser.add_argument("--fit-seed", type=int, default=210)
+    parser.add_argument("--videos", type=int, default=60, help="of the test split (default 60)")
+    parser.add_argument("--seed", type=int, default=1100, help="of the test videos")
     parser.add_argument("--out", type=Path, help="also write the page to this file")
     args = parser.parse_args()
     began = time.time()
     verifier = Verifier.from_pretrained(args.verifier, device="cpu", media_root=args.media)
-    fit = {w: searched(verifier, args.media, "calibration", 200, args.fit_videos, w) for w in args.windowings}
+    of_fit = verifier, args.media, "calibration", args.fit_seed, args.fit_videos
+    fit = {w: searched(*of_fit, w) for w in args.windowings}
     references = fit[args.windowings[0]][1]
-    rule = fit_intervals({w: found for w, (found, _) in fit.items()}, references)
-    before, truth = searched(verifier, args.media, "test", 100, args.videos, BEFORE)
-    windows, _ = searched(verifier, args.media, "test", 100, args.videos, rule.windowing)
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "numpy"))
-    found = {
-        f"operating point of single clips, `{BEFORE}`": localization_scores(before, truth, THRESHOLDS),
-        f"operating point of single clips, `{rule.windowing}`": localization_scores(windows, truth, THRESHOLDS),
-        "fitted rule": localization_scores(by_rule(rule, windows), truth, THRESHOLDS),
-    }
-    fitted = found["fitted rule"]
+    rule = fit_intervals({w: found for w, (found, _) in fit.items()}, references, args.false_alarms)
+    of_test = verifier, args.media, "test", args.seed, args.videos
+    before, truth = searched(*of_test, BEFORE)
+    windows, _ = searched(*of_test, rule.windowing)
     lines = [
         "# Where a claim holds: a fitted rule",
         "",
         "    python -m benchmarks.localization --media DIR",
         "",
-        f"{args.videos} kitchen videos of 3 to 5 steps, {fitted.named.n} claims that hold somewhere, "
-        f"{fitted.n_nowhere} that hold nowhere; verifier `{args.verifier.name}`, trained on clips of 2 s. Claims that "
-        "hold and are not found count as tIoU 0.",
+        f"{args.videos} kitchen videos of 3 to 5 steps, {sum(map(bool, truth))} claims that hold somewhere, "
+        f"{len(truth) - sum(map(bool, truth))} that hold nowhere; verifier `{args.verifier.name}`, trained on clips of "
+        "2 s. Claims that hold and are not found count as tIoU 0. In brackets 95 % intervals over videos.",
         "",
-        "| rule | mean tIoU | " + " | ".join(f">= {t}" for t in THRESHOLDS) + " | false alarms |",
+        "| rule | mean tIoU | " + " | ".join(f">= {t}" for t in THRESHOLDS) + " | false alarms, % |",
         "|---|---|---|---|---|---|",
-        *(line(name, scores) for name, scores in found.items()),
+        line(f"operating point of single clips, `{BEFORE}`", before, truth),
+        line(f"operating point of single clips, `{rule.windowing}`", windows, truth),
+        line(f"fitted rule, {100 * args.false_alarms:g} % allowed", by_rule(rule, windows), truth),
         "",
         f"Fitted on {args.fit_videos} other videos, trying {', '.join(f'`{w}`' for w in args.windowings)}:",
         "",
@@ -100,12 +122,9 @@ def main() -> None:
         json.dumps(rule.to_dict(), indent=2),
         "```",
         "",
-        f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, {packages}; "
-        f"{time.time() - began:.0f} s.",
+        made_on(began),
     ]
-    print("\n".join(lines))
-    if args.out:
-        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    publish(lines, args.out)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 Single windows are wrong now and then, and many windows are many chances to be; an event shows in several windows that
 overlap. So margins are averaged over neighbouring windows first. A stretch of windows is an interval where its greatest
-average reaches `found_at`; it extends as far as averages reach `extends_at`, less `trim_s` at either edge, where
-windows show the event in part only. All four, and the windows, are fitted to videos apart from those that are searched
-(`proofreel.eval.scores.fit_intervals`).
+average reaches `found_at`; it extends as far as averages, of fewer windows perhaps, reach `extends_at`, less `trim_s`
+at either edge, where windows show the event in part only. All of it, and the windows, are fitted to videos apart from
+those that are searched (`proofreel.eval.scores.fit_intervals`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class IntervalRule:
         n_averaged: neighbouring windows whose margins are averaged, odd; fewer at the ends of the video.
         found_at, extends_at: margins; see the module's head.
         trim_s: taken off either edge that is not an end of the video.
-        fitted_on: counts of claims and what the fit reached there: `n_somewhere`, `n_nowhere`, `mean_tiou`,
+        fitted_on: counts and what the fit reached there: `n_videos`, `n_somewhere`, `n_nowhere`, `mean_tiou`,
             `false_alarms`.
+        n_extended: neighbouring windows averaged where edges are sought, odd; None: as many as `n_averaged`.
     """
 
     windowing: str
@@ -51,6 +52,7 @@ class IntervalRule:
     extends_at: float
     trim_s: float = 0.0
     fitted_on: dict[str, float] = dataclasses.field(default_factory=dict)
+    n_extended: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is no rule."""
@@ -58,9 +60,10 @@ class IntervalRule:
             length_s = Windowing.parse(self.windowing).length_s
         except (ConfigError, AttributeError) as error:
             raise CalibrationError(f"interval rule: {error}; fit it again") from None
-        whole = isinstance(self.n_averaged, int) and not isinstance(self.n_averaged, bool)
-        if not (whole and self.n_averaged > 0 and self.n_averaged % 2):
-            raise CalibrationError(f"interval rule: n_averaged must be odd, got {self.n_averaged!r}; fit it again")
+        counts = {"n_averaged": self.n_averaged} | ({} if self.n_extended is None else {"n_extended": self.n_extended})
+        for name, n in counts.items():
+            if not isinstance(n, int) or isinstance(n, bool) or n < 1 or n % 2 == 0:
+                raise CalibrationError(f"interval rule: {name} must be odd, got {n!r}; fit it again")
         numbers = self.found_at, self.extends_at, self.trim_s
         if not (all(map(finite, numbers)) and self.extends_at <= self.found_at and 0 <= self.trim_s < length_s / 2):
             raise CalibrationError(
@@ -68,14 +71,20 @@ class IntervalRule:
                 f"got found_at, extends_at and trim_s of {numbers}; fit it again"
             )
 
-    def intervals(self, windows: Sequence[JudgedWindow]) -> tuple[SupportedInterval, ...]:
-        """Intervals of the windows of one video, all judged, in order of time."""
-        averages = averaged(np.array([w.verdict.margin for w in windows]), self.n_averaged)
-        found: list[SupportedInterval] = []
-        for first, last in stretches(averages >= self.extends_at):
-            if averages[first : last + 1].max() >= self.found_at:
-                found.append(self._interval(windows, first, last))
-        return _joined(found)
+    def intervals(
+        self, windows: Sequence[JudgedWindow], stretches: Sequence[tuple[int, int]] | None = None
+    ) -> tuple[SupportedInterval, ...]:
+        """Intervals of the windows of one video, all judged, in order of time; of `stretches`, where they are known."""
+        if stretches is None:
+            stretches = self.stretches(np.array([w.verdict.margin for w in windows]))
+        return _joined([self._interval(windows, first, last) for first, last in stretches])
+
+    def stretches(self, margins_W: NDArray[np.float64]) -> list[tuple[int, int]]:
+        """First and last place of each stretch of windows that makes an interval."""
+        averages = averaged(margins_W, self.n_averaged)
+        wide = averages if self.n_extended is None else averaged(margins_W, self.n_extended)
+        found = averages >= self.found_at
+        return [each for each in runs((wide >= self.extends_at) | found) if found[each[0] : each[1] + 1].any()]
 
     def _interval(self, windows: Sequence[JudgedWindow], first: int, last: int) -> SupportedInterval:
         start_s, end_s = windows[first].segment.start_s, windows[last].segment.end_s
@@ -103,7 +112,7 @@ def averaged(margins_W: NDArray[np.float64], n: int) -> NDArray[np.float64]:
     return (total_W1[high] - total_W1[low]) / (high - low)
 
 
-def stretches(on_W: NDArray[np.bool_]) -> list[tuple[int, int]]:
+def runs(on_W: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """First and last place of each run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], on_W, [False]]).astype(np.int8)))
     return [(int(a), int(b) - 1) for a, b in zip(edges[::2], edges[1::2], strict=True)]

@@ -11,7 +11,7 @@ import pytest
 from proofreel.core.errors import CalibrationError, ConfigError
 from proofreel.core.pairs import VideoSegment
 from proofreel.eval.scores.cgbench import localization_scores
-from proofreel.eval.scores.interval_fit import fit_intervals
+from proofreel.eval.scores.interval_fit import fit_intervals, found_at_most
 from proofreel.models.decision.verdict import JudgedWindow, Verdict
 from proofreel.models.verifier.interval_rule import IntervalRule, SupportedInterval, averaged
 from proofreel.models.verifier.localization import Localization, joined, localize
@@ -19,10 +19,10 @@ from proofreel.models.verifier.localization import Localization, joined, localiz
 WINDOWING = "max:1:0.25"
 
 
-def windows_of(margins, length_s=1.0, stride_s=0.25):
+def windows_of(margins, length_s=1.0, stride_s=0.25, video="a.mp4"):
     verdicts = [Verdict(1 / (1 + math.exp(-m)), float(m), None) for m in margins]
     starts = [stride_s * i for i in range(len(verdicts))]
-    return [JudgedWindow(VideoSegment("a.mp4", s, s + length_s), v) for s, v in zip(starts, verdicts, strict=True)]
+    return [JudgedWindow(VideoSegment(video, s, s + length_s), v) for s, v in zip(starts, verdicts, strict=True)]
 
 
 def test_without_averaging_and_with_one_threshold_it_is_the_windows_joined():
@@ -50,6 +50,34 @@ def test_a_lone_window_raises_no_alarm_and_an_event_is_found_as_long_as_it_lasts
     assert [(i.start_s, i.end_s) for i in at_ends] == [(0.0, 1.75)]  # the ends of the video are no edges
 
 
+def test_edges_may_be_sought_with_other_averages_and_rules_without_them_are_read_as_before():
+    margins = np.full(20, -4.0)
+    margins[8:14] = 3.0
+    kept = IntervalRule(WINDOWING, 5, 1.0, 0.0).to_dict()
+    assert kept.pop("n_extended") is None
+    before, alone = IntervalRule.from_dict(kept), IntervalRule.from_dict(kept | {"n_extended": 1})
+    assert [(i.start_s, i.end_s) for i in before.intervals(windows_of(margins))] == [(2.0, 4.25)]
+    assert before == IntervalRule.from_dict(kept | {"n_extended": None})
+    margins[13] = 0.5  # still shown by its own window, no longer by the average of five
+    assert [(i.start_s, i.end_s) for i in before.intervals(windows_of(margins))] == [(2.0, 4.0)]
+    assert [(i.start_s, i.end_s) for i in alone.intervals(windows_of(margins))] == [(2.0, 4.25)]
+    margins[10] = -1.0  # one window that fails to show it parts nothing that was found
+    assert [(i.start_s, i.end_s) for i in alone.intervals(windows_of(margins))] == [(2.0, 4.25)]
+
+
+def test_false_alarms_on_other_videos_are_on_average_no_more_than_allowed():
+    rng, n_videos, n_claims = np.random.default_rng(0), 14, 8
+    shares, plain = [], []
+    for _ in range(2_000):
+        of_video = rng.normal(0.0, 1.0, (n_videos + 1, 1)) + rng.normal(0.0, 0.3, (n_videos + 1, n_claims))
+        known, other = of_video[:-1].ravel(), of_video[-1]
+        names = np.repeat([f"{i}.mp4" for i in range(n_videos)], n_claims)
+        shares.append(np.mean(other >= found_at_most(known, names, 0.1)))
+        plain.append(np.mean(other > np.sort(known)[::-1][int(0.1 * len(known))]))
+    assert np.mean(plain) > 0.115  # the share allowed among these claims is more among others
+    assert 0.03 < np.mean(shares) < 0.105
+
+
 def test_averages_take_the_neighbours_there_are():
     assert averaged(np.array([3.0, 0.0, 0.0, 6.0]), 3).tolist() == [1.5, 1.0, 2.0, 3.0]
     assert averaged(np.array([3.0, 1.0]), 9).tolist() == [2.0, 2.0]
@@ -63,7 +91,7 @@ def _drawn(rng, n):
         spans = [] if i % 2 else [(start := float(rng.uniform(1, 8)), start + 2.0)]
         shown = [sum(max(0.0, min(b, w.segment.end_s) - max(a, w.segment.start_s)) for a, b in spans) for w in windows]
         margins = -2.0 + 5.0 * (np.array(shown) >= 0.5) + rng.normal(0, 1.5, 40) + 4.0 * (rng.random(40) < 0.02)
-        made = tuple(windows_of(margins))
+        made = tuple(windows_of(margins, video=f"{i // 4}.mp4"))
         intervals = joined(w for w in made if w.verdict.margin >= 0)
         localizations.append(Localization("c", intervals, made, Verdict(0.5, 0.0, None)))
         references.append(spans)
@@ -90,6 +118,8 @@ def test_what_is_no_rule_is_refused():
     few = _drawn(rng, 20)
     with pytest.raises(CalibrationError, match="needs 20 claims"):
         fit_intervals({WINDOWING: few[0]}, few[1])
+    with pytest.raises(CalibrationError, match="9 videos, got 5"):
+        found_at_most([1.0] * 10, [f"{i // 2}.mp4" for i in range(10)], 0.1)
     with pytest.raises(CalibrationError, match="false alarms in"):
         fit_intervals({WINDOWING: few[0]}, few[1], false_alarms=0.0)
     good = IntervalRule(WINDOWING, 3, 1.0, 0.0).to_dict()
@@ -98,6 +128,7 @@ def test_what_is_no_rule_is_refused():
         ("windowing", None),
         ("n_averaged", 2),
         ("n_averaged", True),
+        ("n_extended", 4),
         ("found_at", -1.0),
         ("extends_at", math.nan),
         ("trim_s", 0.5),

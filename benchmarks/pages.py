@@ -1,0 +1,46 @@
+"""What benchmarks that write a page share: printing it, the machine it was made on, and cells that are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def publish(lines: Sequence[str], out: Path | None) -> None:
+    """Print a page, and write it where asked to."""
+    print("\n".join(lines))
+    if out:
+        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def made_on(began: float, packages: Sequence[str] = ("torch", "transformers", "numpy")) -> str:
+    """The machine, the versions and the seconds since `began` (`time.time()`)."""
+    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    return (
+        f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, {versions}; "
+        f"{time.time() - began:.0f} s."
+    )
+
+
+def measured_cells(
+    file: Path, settings: Iterable[dict[str, Any]], counts: Callable[..., dict[str, list[int]]]
+) -> list[dict[str, Any]]:
+    """Every cell: a setting and its `counts`. Those of the file first; each new one becomes a line of it."""
+    cells = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    known = [{key: value for key, value in cell.items() if key != "counts"} for cell in cells]
+    for setting in settings:
+        if setting in known:
+            continue
+        began = time.process_time()
+        cells.append(setting | {"counts": counts(**setting)})
+        with file.open("a") as lines:
+            lines.write(json.dumps(cells[-1]) + "\n")
+        named = ", ".join(f"{key} {value}" for key, value in setting.items())
+        print(f"{named}: {time.process_time() - began:.0f} s", flush=True)
+    return cells
