@@ -2,19 +2,28 @@
 
     python data_prep/build.py --config configs/mirage_grounding_build.yaml
     python data_prep/build.py --config configs/x.yaml seed=1 negatives.balanced=true --skip-invalid
+    python data_prep/build.py --config configs/x.yaml --shard 2/4     # on each of four machines its own
+    python data_prep/build.py --config configs/x.yaml --merge         # then the four are one data set
 
 Bad annotations are reported together and end the build with exit status 1; --skip-invalid goes on without them.
-docs/data.md describes the formats and every key.
+docs/data.md describes the formats, every key, and builds on several machines.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from proofreel.core import CommandParser, ProofreelError, load_config, say_next
+
+if TYPE_CHECKING:
+    from proofreel.data_prep.pipeline import ShardRecord
+
+_OVERRIDE = re.compile(r"[\w.]+=")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,14 +33,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--skip-invalid", action="store_true", help="leave bad annotations out and say how many and why"
     )
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--shard", metavar="I/N", help="only the I-th of N shards, into <output>.shard-I-of-N")
+    how.add_argument(
+        "--merge", nargs="*", metavar="DIR", help="make the data set of these shards; none: those beside the output"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="values that win over the file")
     arguments = parser.parse_intermixed_args(argv)
+    merged = arguments.merge or []  # an override after --merge is one all the same
+    overrides = [*arguments.overrides, *filter(_OVERRIDE.match, merged)]
+    shards = [Path(word) for word in merged if not _OVERRIDE.match(word)]
 
-    from proofreel.data_prep.pipeline import BuildConfig, build, summary, training_command
+    from proofreel.data_prep.pipeline import BuildConfig, build, build_shard, merge_shards, summary, training_command
 
     try:
-        config = load_config(BuildConfig, arguments.config, arguments.overrides)
-        manifest = build(config, skip_invalid=arguments.skip_invalid)
+        config = load_config(BuildConfig, arguments.config, overrides)
+        if arguments.shard is not None:
+            return _say_shard(*build_shard(config, arguments.shard))
+        if arguments.merge is not None:
+            manifest = merge_shards(config, shards, skip_invalid=arguments.skip_invalid)
+        else:
+            manifest = build(config, skip_invalid=arguments.skip_invalid)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -41,6 +63,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     output = Path(manifest["config"]["output"])
     print(summary(manifest, output))
     say_next(*training_command(manifest, output))
+    return 0
+
+
+def _say_shard(directory: Path, record: ShardRecord) -> int:
+    for kind, number in record.rejected.items():
+        print(f"bad annotations: {number} x {kind} (the merge reports them all)")
+    print(f"shard {record.number} of {record.of}: {record.rows} rows, {record.files} media files, in {directory}")
+    print(f"When all {record.of} are there, run the same command with --merge instead of --shard.")
     return 0
 
 

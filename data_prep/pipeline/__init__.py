@@ -8,7 +8,8 @@ mined data set of a finished one; `source_guess` and `build_guess` look at annot
 from .build_guess import MediaGuess, SplitsGuess, guess_media, guess_splits, guess_swapped
 from .config import BuildConfig
 from .mine import MineConfig, mine_data_set, mining_summary
-from .pipeline import build
+from .pipeline import build, build_shard, merge_shards
+from .sharding import ShardRecord
 from .source_guess import SourceGuess, guess_source
 from .write import git_revision, summary, training_command, versions
 
@@ -16,14 +17,17 @@ __all__ = [
     "BuildConfig",
     "MediaGuess",
     "MineConfig",
+    "ShardRecord",
     "SourceGuess",
     "SplitsGuess",
     "build",
+    "build_shard",
     "git_revision",
     "guess_media",
     "guess_source",
     "guess_splits",
     "guess_swapped",
+    "merge_shards",
     "mine_data_set",
     "mining_summary",
     "summary",

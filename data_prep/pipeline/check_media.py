@@ -1,7 +1,8 @@
 """The third step of a build: check the media.
 
 Every file is opened once, in a process of its own. Every span must lie inside its file, every file below the media
-root. The facts of a file are kept in the staging database (`files`).
+root. The facts of a file are kept in the staging database (`files`). A shard of a build only opens its files and keeps
+what they are (`probed`); the merge checks the rows by that.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -23,13 +24,19 @@ from .config import ProbingConfig
 from .staging import Staging, Stored
 from .validate import refuse
 
+T = TypeVar("T")
+_KINDS: tuple[Kind, ...] = ("video", "image")
 _COMMIT_EVERY_S = 2.0
 _USED = "EXISTS (SELECT 1 FROM rows r WHERE r.e = m.e AND r.out = 0)"
 _KIND = "json_extract(m.part, '$.kind')"
 _PATHS = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND {_USED}"
 
 
-def check_media(staging: Staging, media_root: Path, rules: ProbingConfig) -> dict[str, Any]:
+Look = Callable[[Sequence[str], Kind], Iterator[tuple[str, MediaFile | str]]]
+"""Gives every path with what the file is, or why it cannot be used."""
+
+
+def check_media(staging: Staging, look: Look) -> dict[str, Any]:
     """Reject every row whose media is missing, unreadable, outside the root, marked absent, or does not hold its span.
 
     Files that can be read are kept as they are found; a build that was killed looks again only at the others.
@@ -37,9 +44,8 @@ def check_media(staging: Staging, media_root: Path, rules: ProbingConfig) -> dic
     Returns:
         Tables of what the files are (`media_rows`), for the data set card.
     """
-    kinds: tuple[Kind, ...] = ("video", "image")
-    for kind in kinds:
-        bad = _look_at_new(staging, media_root, kind, rules)
+    for kind in _KINDS:
+        bad = _look_at_new(staging, kind, look)
         for (path,) in staging.db.execute(f"{_PATHS} ORDER BY path", (kind,)).fetchall():
             file = bad.get(path) or _file_of(staging.value("SELECT json FROM files WHERE path = ?", (path,)))
             query = f"SELECT e, part FROM media m WHERE path = ? AND {_KIND} = ? AND {_USED}"
@@ -48,31 +54,75 @@ def check_media(staging: Staging, media_root: Path, rules: ProbingConfig) -> dic
     return media_rows(_file_of(text) for (text,) in staging.db.execute("SELECT json FROM files ORDER BY path"))
 
 
-def _look_at_new(staging: Staging, media_root: Path, kind: Kind, rules: ProbingConfig) -> dict[str, str]:
-    """Open the files that were not opened yet and store those that can be used; returns why the others cannot."""
+def look_at_files(media_root: Path, rules: ProbingConfig) -> Look:
+    """What opens every file, in processes of its own."""
+
+    def look(paths: Sequence[str], kind: Kind) -> Iterator[tuple[str, MediaFile | str]]:
+        good: list[str] = []
+        for path in paths:
+            if rules.outside_root == "refuse" and (message := outside_root(path, media_root)) is not None:
+                yield path, message
+            elif not os.path.exists(file := media_path(path, media_root)):  # a path that is too long does not exist
+                yield path, f"{file}: media file is missing, got no such file; see media_root"
+            else:
+                good.append(path)
+        probes = probe_each(good, media_root, kind, rules.workers, rules.timeout_s, rules.decode)
+        yield from tqdm(probes, desc=f"probing {kind}s", total=len(good), unit="file", disable=not good)
+
+    return look
+
+
+def look_at_probed(staging: Staging) -> Look:
+    """What takes the files as the shards of this build found them."""
+
+    def look(paths: Sequence[str], kind: Kind) -> Iterator[tuple[str, MediaFile | str]]:
+        for path in paths:
+            yield path, _outcome_of(staging.value("SELECT json FROM probed WHERE kind = ? AND path = ?", (kind, path)))
+
+    return look
+
+
+def probe_media(staging: Staging, look: Look) -> None:
+    """Open every media file that the rows of a shard show and keep what it is; one that failed is opened again."""
+    staging.db.execute("DELETE FROM probed WHERE json LIKE '\"%'")
+    staging.commit()
+    for kind in _KINDS:
+        new = "SELECT path FROM probed WHERE kind = ?"
+        query = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND path NOT IN ({new}) ORDER BY path"
+        paths = [path for (path,) in staging.db.execute(query, (kind, kind))]
+        for path, file in _committed(staging, look(paths, kind)):
+            text = json.dumps(file if isinstance(file, str) else dataclasses.asdict(file))
+            staging.db.execute("INSERT INTO probed VALUES (?, ?, ?)", (kind, path, text))
+
+
+def _look_at_new(staging: Staging, kind: Kind, look: Look) -> dict[str, str]:
+    """Look at the files that were not looked at yet, store those that can be used; returns why the others cannot."""
     bad: dict[str, str] = {}
-    good: list[str] = []
-    for (path,) in staging.db.execute(f"{_PATHS} AND path NOT IN (SELECT path FROM files) ORDER BY path", (kind,)):
-        if rules.outside_root == "refuse" and (message := outside_root(path, media_root)) is not None:
-            bad[path] = message
-        elif not os.path.exists(file := media_path(path, media_root)):  # a path that is too long does not exist
-            bad[path] = f"{file}: media file is missing, got no such file; see media_root"
-        else:
-            good.append(path)
-    probes = probe_each(good, media_root, kind, rules.workers, rules.timeout_s, rules.decode)
-    committed = time.monotonic()
-    for path, file in tqdm(probes, desc=f"probing {kind}s", total=len(good), unit="file", disable=not good):
+    query = f"{_PATHS} AND path NOT IN (SELECT path FROM files) ORDER BY path"
+    paths = [path for (path,) in staging.db.execute(query, (kind,))]
+    for path, file in _committed(staging, look(paths, kind)):
         if isinstance(file, str):
             bad[path] = file
             continue
         duration_s = file.info.duration_s if isinstance(file.info, MediaInfo) else None
         values = (path, file.pictures_sha256 or file.sha256, duration_s, json.dumps(dataclasses.asdict(file)))
         staging.db.execute("INSERT INTO files VALUES (?, ?, ?, ?)", values)
+    return bad
+
+
+def _committed(staging: Staging, items: Iterable[T]) -> Iterator[T]:
+    """The items; what is done with them is committed now and then, and at the end."""
+    committed = time.monotonic()
+    for item in items:
+        yield item
         if time.monotonic() - committed > _COMMIT_EVERY_S:
             staging.commit()
             committed = time.monotonic()
     staging.commit()
-    return bad
+
+
+def _outcome_of(text: str) -> MediaFile | str:
+    return json.loads(text) if text.startswith('"') else _file_of(text)
 
 
 def _file_of(text: str) -> MediaFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -100,6 +101,7 @@ class SplitsConfig:
 
 
 LeakPolicy = Literal["move", "refuse", "allow"]
+Sharding = Literal["groups", "files"]
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,7 @@ class BuildConfig:
         shortcut_probe: train the probe that reads claims only.
         card: write the data set card.
         rows_per_shard: at most so many rows in a Parquet file.
+        sharding: what `--shard` deals out: the groups of every annotation file, or whole annotation files.
     """
 
     output: str
@@ -167,10 +170,15 @@ class BuildConfig:
     shortcut_probe: bool = True
     card: bool = True
     rows_per_shard: int = 50_000
+    sharding: Sharding = "groups"
 
 
-def resolved(config: BuildConfig) -> BuildConfig:
+def resolved(config: BuildConfig, is_read: Callable[[int], bool] = lambda number: True) -> BuildConfig:
     """The config with environment variables put in and its values checked.
+
+    Args:
+        config: as written.
+        is_read: whether the annotation file with this number (over all sources, from 0) is read here, and must exist.
 
     Raises:
         ConfigError: shares that do not sum to 1, a negative number, an unknown format, a missing file, an unset
@@ -180,7 +188,7 @@ def resolved(config: BuildConfig) -> BuildConfig:
     _check_numbers(config)
     if not config.sources:
         raise ConfigError("sources: the list is empty, got []; name at least one annotation file")
-    sources = []
+    sources: list[SourceConfig] = []
     for number, source in enumerate(config.sources):
         if source.format not in IMPORTERS:
             raise ConfigError(
@@ -191,7 +199,8 @@ def resolved(config: BuildConfig) -> BuildConfig:
             raise ConfigError(f"sources[{number}]: no file is named, got no path; set path or paths")
         files = tuple(expanded(path, f"sources[{number}]") for path in paths)
         exists = Path.exists if IMPORTERS[source.format].reads_folders else Path.is_file
-        if absent := [path for path in files if not exists(Path(path))]:
+        before = sum(len(earlier.paths) for earlier in sources)
+        if absent := [p for at, p in enumerate(files, start=before) if is_read(at) and not exists(Path(p))]:
             raise ConfigError(f"sources[{number}]: no such annotation file, got {absent[0]}; check the path")
         sources.append(dataclasses.replace(source, path=None, paths=files))
     media_root = None if config.media_root is None else expanded(config.media_root, "media_root")

@@ -15,21 +15,42 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ... import core
-from ...core import SPLITS, ConfigError, RowError
+from ...core import SPLITS, ConfigError, RowError, sha256_of
 from ..dataset import MANIFEST, SCHEMA_VERSION, CardStatistics, read_manifest, write_card
 from ..importers import Rejected
 from ..language import LanguageModel
-from .check_media import check_media
+from .check_media import Look, check_media, look_at_files, look_at_probed, probe_media
 from .config import BuildConfig, altering_packages, media_root_of, resolved
 from .leakage import drop_leaking_negatives
+from .merging import import_shards
 from .negatives import make_negatives
-from .sources import annotation_files, check_options, import_sources, other_files, source_digest, source_entries
+from .sharding import (
+    ROWS,
+    SHARD_VERSION,
+    Shard,
+    ShardRecord,
+    check_shard_place,
+    comparable,
+    publish_shard,
+    read_by_all,
+    read_shards,
+)
+from .sources import (
+    check_options,
+    import_shard,
+    import_sources,
+    other_files,
+    source_digest,
+    source_entries,
+    source_files,
+)
 from .splitting import divide
 from .staging import NOT_ASKED, Staging
 from .usable_splits import unusable_splits
@@ -58,14 +79,129 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
     """
     config = resolved(config)
     check_options(config)
+    sources = _digests(config)
+    others = _other_digests(config)
+    root = media_root_of(config)
+    return _build(
+        config,
+        _Annotations(
+            lambda staging, model: import_sources(staging, config, root, model),
+            lambda _: look_at_files(root, config.probing),
+            _digest(config, sources | others),
+            sources,
+            others,
+        ),
+        skip_invalid,
+    )
+
+
+def merge_shards(config: BuildConfig, directories: Sequence[Path] = (), skip_invalid: bool = False) -> dict[str, Any]:
+    """Build the data set `config` describes out of the shards of a build; every file has the bytes that `build` gives.
+
+    Args:
+        config: that of the shards.
+        directories: of all shards, in any order; none: those beside the output.
+        skip_invalid: as `build`.
+
+    Raises:
+        ConfigError, RowError: as `build`; shards that do not belong together, see `sharding.read_shards`.
+    """
+    config = resolved(config, lambda number: False)
+    check_options(config)
+    shards = read_shards(directories, config, _made_by(config))
+    sources, others = read_by_all(shards, "sources"), read_by_all(shards, "other_files")
+    if config.negatives.word_groups is not None:
+        _refuse_other_words(config.negatives.word_groups, others)
+    annotations = _Annotations(
+        lambda staging, model: import_shards(staging, config, [path for path, _ in shards]),
+        look_at_probed,
+        _digest(config, {"merge of": [record.sha256 for _, record in shards]}),
+        sources,
+        others,
+        [record.language_model for _, record in shards if record.language_model is not None],
+    )
+    return _build(config, annotations, skip_invalid)
+
+
+def build_shard(config: BuildConfig, number: str) -> tuple[Path, ShardRecord]:
+    """Read, check and look at what shard `number` ("2/4") has of the annotations, for `merge_shards`.
+
+    Bad rows are kept for the merge, which reports those of all shards together.
+
+    Returns:
+        Its directory, and what its record says.
+
+    Raises:
+        ConfigError: as `build`; a number that is none.
+    """
+    shard = Shard.parse(number, config.sharding)
+    config = resolved(config, shard.has_file)
+    check_options(config)
+    if shard.by == "groups" and any(source.statements != "template" for source in config.sources):
+        raise ConfigError(
+            "sharding: a model that writes statements is asked file by file, got groups; set sharding to files"
+        )
+    directory = shard.directory(config.output)
+    check_shard_place(directory)
+    sources, others = _digests(config, shard.has_file), _other_digests(config, shard.has_file)
+    model = None if config.language_model is None else LanguageModel(config.language_model)
+    with _workplace(directory) as folder:
+        staging = Staging(folder / ROWS, _digest(config, sources | others | {"shard": str(shard)}))
+        try:
+            import_shard(staging, config, media_root_of(config), model, shard)
+            if config.media == "required":
+                probe_media(staging, look_at_files(media_root_of(config), config.probing))
+            n_rows = sum(staging.value(f"SELECT COUNT(*) FROM {table}") for table in ("rows", "judgments"))
+            n_files, rejected = staging.value("SELECT COUNT(*) FROM probed"), staging.count_rejected(blocking=True)
+            staging.seal()
+        finally:
+            staging.close()
+        record = ShardRecord(
+            shard_version=SHARD_VERSION,
+            number=shard.number,
+            of=shard.of,
+            config=comparable(config),
+            made_by=_made_by(config),
+            sources=sources,
+            other_files=others,
+            rows=n_rows,
+            files=n_files,
+            rejected=rejected,
+            language_model=None if model is None else model.costs(),
+            sha256=sha256_of(folder / ROWS),
+        )
+        publish_shard(folder, directory, record)
+    return directory, record
+
+
+@dataclass(frozen=True)
+class _Annotations:
+    """What a build begins with.
+
+    Attributes:
+        read: fills the staging database; gives how many repeated judgments were merged.
+        look: what looks at media files.
+        digest: equal for builds that would do the same.
+        sources: SHA-256 of the annotation files.
+        others: and of what they name.
+        costs: of a model that was asked before.
+    """
+
+    read: Callable[[Staging, LanguageModel | None], int]
+    look: Callable[[Staging], Look]
+    digest: str
+    sources: dict[str, str]
+    others: dict[str, str]
+    costs: Sequence[dict[str, int | float]] = ()
+
+
+def _build(config: BuildConfig, annotations: _Annotations, skip_invalid: bool) -> dict[str, Any]:
     output = Path(config.output)
     _check_output(output)
-    digests = {path: source_digest(Path(path)) for path in annotation_files(config)}
-    others = {path: source_digest(Path(path), READ_BESIDE) for path in other_files(config)}
     with _workplace(output) as folder:
-        staging = Staging(folder / "rows.sqlite", _digest(config, digests | others))
+        staging = Staging(folder / ROWS, annotations.digest)
         try:
-            notes = _stages(staging, config, skip_invalid)
+            notes = _stages(staging, config, annotations, skip_invalid)
             shards = write_staging(staging, folder, config.rows_per_shard)
             statistics = statistics_of(staging)
             manifest = {
@@ -76,8 +212,8 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
                 "media_root": os.path.relpath(media_root_of(config).resolve(), output.resolve()),
                 **notes,
                 "media_in_several_splits": media_in_several_splits(staging),
-                "sources": source_entries(staging, config, digests),
-                "other_files": others,
+                "sources": source_entries(staging, config, annotations.sources),
+                "other_files": annotations.others,
                 "seed": config.seed,
                 "config": dataclasses.asdict(config),
                 "git_revision": git_revision(),
@@ -101,11 +237,11 @@ def altered_by(config: BuildConfig) -> dict[str, str]:
     return {"altered_by": "rules, WordNet and parser" if altering_packages(config) else "rules"}
 
 
-def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[str, Any]:
+def _stages(staging: Staging, config: BuildConfig, annotations: _Annotations, skip_invalid: bool) -> dict[str, Any]:
     """Everything up to the rows' being final; what the manifest says of it."""
-    output, root = Path(config.output), media_root_of(config)
+    output = Path(config.output)
     model = None if config.language_model is None else LanguageModel(config.language_model)
-    merged = import_sources(staging, config, root, model)
+    merged = annotations.read(staging, model)
     if (merged_repeats := staging.progress("together")) is None:
         staging.index("rows_claim")
         merged_repeats = merged + check_together(staging)
@@ -113,7 +249,7 @@ def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[s
         staging.commit()
     if staging.progress("media") is None:
         staging.index("rows_evidence")
-        staging.note("media", check_media(staging, root, config.probing) if config.media == "required" else {})
+        staging.note("media", check_media(staging, annotations.look(staging)) if config.media == "required" else {})
         staging.commit()
     total = staging.value("SELECT COUNT(*) FROM rows")
     _stop_if_bad(staging, total, output, skip_invalid)
@@ -136,16 +272,39 @@ def _stages(staging: Staging, config: BuildConfig, skip_invalid: bool) -> dict[s
         "left_out": {reason: number for reason, number in sorted(left_out.items()) if number},
         "merged_repeats": merged_repeats,
         "media_files": staging.progress("media"),
-        **({} if model is None else {"language_model": model.costs()}),
+        **({} if model is None else {"language_model": _added([*annotations.costs, model.costs()])}),
         **notes,
     }
 
 
-def _digest(config: BuildConfig, digests: dict[str, str]) -> str:
-    """Equal for builds that would do the same: config, bytes of all files read, code and libraries."""
+def _digests(config: BuildConfig, is_read: Callable[[int], bool] = lambda number: True) -> dict[str, str]:
+    """SHA-256 of the annotation files that are read."""
+    return {file.path: source_digest(Path(file.path)) for file in source_files(config) if is_read(file.number)}
+
+
+def _other_digests(config: BuildConfig, is_read: Callable[[int], bool] = lambda number: True) -> dict[str, str]:
+    return {path: source_digest(Path(path), READ_BESIDE) for path in other_files(config, is_read)}
+
+
+def _refuse_other_words(path: str, others: Mapping[str, str]) -> None:
+    if source_digest(Path(path)) != others.get(path):
+        raise RowError(f"{path}: the shards read other word groups, got other bytes here; give every machine the same")
+
+
+def _added(costs: Sequence[Mapping[str, int | float]]) -> dict[str, int | float]:
+    return {name: sum(cost[name] for cost in costs) for name in costs[0]}
+
+
+def _made_by(config: BuildConfig) -> dict[str, str]:
+    """SHA-256 of the code, and the versions of the libraries."""
     folders = (Path(core.__file__).parent, Path(__file__).parents[1])
-    code = [source_digest(folder, (".py", ".yaml")) for folder in folders]
-    what = [dataclasses.asdict(config), digests, code, versions(altering_packages(config))]
+    code = "".join(source_digest(folder, (".py", ".yaml")) for folder in folders)
+    return {"code": hashlib.sha256(code.encode()).hexdigest(), **versions(altering_packages(config))}
+
+
+def _digest(config: BuildConfig, read: Mapping[str, Any]) -> str:
+    """Equal for builds that would do the same: config, bytes of all files read, code and libraries."""
+    what = [dataclasses.asdict(config), read, _made_by(config)]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,47 @@ from ...core import ConfigError, Evidence, Image, VideoSegment, sha256_of
 from ..importers import IMPORTERS, Rejected, Row
 from ..language import LanguageModel, read_with_statements
 from .config import BuildConfig, SourceConfig
+from .sharding import Shard
 from .staging import Staging
 from .validate import check_contents
 
 _BATCH = 10_000
+_MOST_ITEMS = 1 << 40  # in one file
 _CACHED_PLACES = 20_000
 _MOST_NAME_CHARS = 200
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One annotation file of a config.
+
+    Attributes:
+        source: number of its source.
+        at: number in its source.
+        number: number over all sources.
+        path: where it lies.
+    """
+
+    source: int
+    at: int
+    number: int
+    path: str
+
+    @property
+    def step(self) -> str:
+        """The name under which its progress is noted."""
+        return f"import/{self.source}/{self.at}"
+
+    @property
+    def places(self) -> range:
+        """The numbers of its annotations, over all files."""
+        return range(self.number * _MOST_ITEMS, (self.number + 1) * _MOST_ITEMS)
+
+
+def source_files(config: BuildConfig) -> list[SourceFile]:
+    """Every annotation file a (resolved) config names, in its order."""
+    named = [(number, at, path) for number, s in enumerate(config.sources) for at, path in enumerate(s.paths)]
+    return [SourceFile(source, at, number, path) for number, (source, at, path) in enumerate(named)]
 
 
 def import_sources(staging: Staging, config: BuildConfig, root: Path, model: LanguageModel | None = None) -> int:
@@ -35,39 +72,40 @@ def import_sources(staging: Staging, config: BuildConfig, root: Path, model: Lan
         How many repeated judgments were merged into one row.
     """
     merged = 0
-    for number, source in enumerate(config.sources):
-        step = f"import/{number}"
-        if IMPORTERS[source.format].merge is not None:
-            merged += _import_merged(staging, config, number, root)
-            continue
-        read = _reader(config, number, model)
-        for place, path in enumerate(source.paths):
-            _import_file(staging, read, Path(path), f"{step}/{place}", _Placer(config, Path(path), root))
+    for number in range(len(config.sources)):
+        for file in source_files(config):
+            if file.source == number:
+                _FileImport(staging, config, file, root).run(_reader(config, number, model))
+        merged += merge_source(staging, config, number)
     return merged
+
+
+def import_shard(staging: Staging, config: BuildConfig, root: Path, model: LanguageModel | None, shard: Shard) -> None:
+    """Read what one shard of a build has of the sources. The rows are numbered by their places in the files."""
+    for file in source_files(config):
+        if shard.has_file(file.number):
+            _FileImport(staging, config, file, root, shard).run(_reader(config, file.source, model))
 
 
 def source_entries(staging: Staging, config: BuildConfig, digests: dict[str, str]) -> list[dict[str, Any]]:
     """Per annotation file its format, path, SHA-256 and number of rows, for the manifest."""
     entries = []
-    for number, source in enumerate(config.sources):
-        for place, path in enumerate(source.paths):
-            rows = staging.progress(f"import/{number}/{place}")["rows"]
-            entries.append({"format": source.format, "path": path, "sha256": digests[path], "rows": rows})
+    for file in source_files(config):
+        rows, name = staging.progress(file.step)["rows"], config.sources[file.source].format
+        entries.append({"format": name, "path": file.path, "sha256": digests[file.path], "rows": rows})
     return entries
 
 
-def annotation_files(config: BuildConfig) -> list[str]:
-    """Every annotation file a (resolved) config names."""
-    return [path for source in config.sources for path in source.paths]
+def other_files(config: BuildConfig, is_read: Callable[[int], bool] = lambda number: True) -> list[str]:
+    """Files and folders a (resolved) config names besides annotations: transcripts, durations, word groups, ...
 
-
-def other_files(config: BuildConfig) -> list[str]:
-    """Files and folders a (resolved) config names besides annotations: transcripts, durations, word groups, ..."""
+    `is_read`: whether the annotation file with this number is read here.
+    """
     beside = {
-        Path(path).parent / value
-        for source in config.sources
-        for path in source.paths
-        for value in source.options.values()
+        Path(file.path).parent / value
+        for file in source_files(config)
+        if is_read(file.number)
+        for value in config.sources[file.source].options.values()
         if isinstance(value, str) and 0 < len(value) < _MOST_NAME_CHARS
     }
     files = {str(path) for path in beside if path.exists()}
@@ -83,29 +121,61 @@ def source_digest(path: Path, suffixes: tuple[str, ...] = ("",)) -> str:
     return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _import_file(
-    staging: Staging, read: Callable[[Path], Iterator[Row | Rejected]], path: Path, step: str, place: _Placer
-) -> None:
-    """Add a file's rows, a batch at a time, each batch committed with the number of items it ends at."""
-    state = staging.progress(step) or {"items": 0, "rows": 0, "done": False}
-    if state["done"]:
-        return
-    with tqdm(desc=f"reading {path.name}", unit="row", mininterval=1.0) as bar:
-        items = 0
-        for batch in _batches(read(path)):
-            items += len(batch)
-            bar.update(len(batch))
-            if items <= state["items"]:
+@dataclass(frozen=True)
+class _FileImport:
+    """An annotation file on its way into the staging database; of a build's shard, only what is the shard's."""
+
+    staging: Staging
+    config: BuildConfig
+    file: SourceFile
+    root: Path
+    shard: Shard | None = None
+
+    def run(self, read: Callable[[Path], Iterator[Row | Rejected]]) -> None:
+        """Add the rows, a batch at a time, each batch committed with the number of items it ends at."""
+        staging, path, step = self.staging, Path(self.file.path), self.file.step
+        state = staging.progress(step) or {"items": 0, "rows": 0, "done": False}
+        if state["done"]:
+            return
+        place = _Placer(self.config, path, self.root)
+        with tqdm(desc=f"reading {path.name}", unit="row", mininterval=1.0) as bar:
+            items = 0
+            for batch in _batches(read(path)):
+                start, items = items, items + len(batch)
+                bar.update(len(batch))
+                if items <= state["items"]:
+                    continue
+                rows = self._add(batch, self.file.places[start], place)
+                state = {"items": items, "rows": state["rows"] + rows, "done": False}
+                staging.note(step, state)
+                staging.commit()
+        staging.note(step, {**state, "done": True})
+        staging.commit()
+
+    def _add(self, batch: Sequence[Row | Rejected], first: int, place: _Placer) -> int:
+        """Check and add a batch, annotation by annotation; returns how many rows it had."""
+        good: list[Row] = []
+        numbers: list[int] = []
+        n_rows = 0
+        for _, items in itertools.groupby(batch, lambda item: (item.file, item.line)):
+            annotation = list(items)
+            here, first = first, first + len(annotation)
+            if self.shard is not None and not self.shard.has(annotation):
                 continue
-            rows = [item for item in batch if isinstance(item, Row)]
-            good, bad = check_contents(rows)
-            staging.reject([*(item for item in batch if isinstance(item, Rejected)), *bad])
-            staging.add(good, place)
-            state = {"items": items, "rows": state["rows"] + len(rows), "done": False}
-            staging.note(step, state)
-            staging.commit()
-    staging.note(step, {**state, "done": True})
-    staging.commit()
+            rows = [item for item in annotation if isinstance(item, Row)]
+            n_rows += len(rows)
+            sound, bad = check_contents(rows)
+            if bad or len(rows) < len(annotation):
+                self.staging.reject([*(i for i in annotation if isinstance(i, Rejected)), *bad], here)
+            good += sound
+            numbers += range(here, here + len(sound))
+        if IMPORTERS[self.config.sources[self.file.source].format].merge is not None:
+            self.staging.add_judgments(good, place, numbers)
+            for row in good if self.shard is not None else ():  # whose media the shard looks at
+                self.staging.evidence_number(place(row.pair.evidence))
+        else:
+            self.staging.add(good, place, None if self.shard is None else numbers)
+        return n_rows
 
 
 def _batches(items: Iterable[Row | Rejected]) -> Iterator[list[Row | Rejected]]:
@@ -120,26 +190,14 @@ def _batches(items: Iterable[Row | Rejected]) -> Iterator[list[Row | Rejected]]:
         yield batch
 
 
-def _import_merged(staging: Staging, config: BuildConfig, number: int, root: Path) -> int:
-    """Add a source whose rows can only be distinguished together, in one go."""
-    source, step, read = config.sources[number], f"import/{number}", _reader(config, number, None)
-    if (done := staging.progress(step)) is not None:
-        return done
-    rows: list[Row] = []
-    for place, path in enumerate(source.paths):
-        items = list(read(Path(path)))
-        here = [item for item in items if isinstance(item, Row)]
-        staging.reject(item for item in items if isinstance(item, Rejected))
-        staging.note(f"{step}/{place}", {"rows": len(here)})
-        good, bad = check_contents(here)
-        staging.reject(bad)
-        place = _Placer(config, Path(path), root)
-        rows.extend(
-            dataclasses.replace(row, pair=dataclasses.replace(row.pair, evidence=place(row.pair.evidence)))
-            for row in good
-        )
+def merge_source(staging: Staging, config: BuildConfig, number: int) -> int:
+    """Make rows of a source's judgments, where its format has any; returns how many were merged into others."""
+    source, step = config.sources[number], f"import/{number}"
     merge = IMPORTERS[source.format].merge
-    assert merge is not None, "only formats with a merge are read together"
+    if merge is None or (done := staging.progress(step)) is not None:
+        return 0 if merge is None else done
+    places = [file.places for file in source_files(config) if file.source == number]
+    rows = list(staging.judgments(places[0].start, places[-1].stop - 1))
     together, conflicts = merge(rows, _options(source, number))
     staging.reject(conflicts)
     staging.add(together)

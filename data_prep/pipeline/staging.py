@@ -30,8 +30,10 @@ CREATE TABLE IF NOT EXISTS progress (step TEXT PRIMARY KEY, value TEXT) WITHOUT 
 CREATE TABLE IF NOT EXISTS evidence (e INTEGER PRIMARY KEY, digest BLOB UNIQUE, json TEXT);
 CREATE TABLE IF NOT EXISTS media (path TEXT, e INTEGER, part TEXT, PRIMARY KEY (path, e, part)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, content TEXT, duration_s REAL, json TEXT) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS probed (kind TEXT, path TEXT, json TEXT, PRIMARY KEY (kind, path)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rejected (
-    number INTEGER PRIMARY KEY, file TEXT, line INTEGER, kind TEXT, blocking INTEGER, json TEXT);
+    number INTEGER PRIMARY KEY, file TEXT, line INTEGER, kind TEXT, blocking INTEGER, json TEXT, place INTEGER);
+CREATE TABLE IF NOT EXISTS judgments (n INTEGER PRIMARY KEY, file TEXT, line INTEGER, record TEXT, json TEXT);
 CREATE TABLE IF NOT EXISTS groups (name TEXT PRIMARY KEY, split TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rows (
     n INTEGER PRIMARY KEY, claim_key BLOB, e INTEGER, out INTEGER, file INTEGER, line INTEGER, record TEXT,
@@ -39,10 +41,16 @@ CREATE TABLE IF NOT EXISTS rows (
     modality TEXT, weight REAL, teacher_margin REAL, meta TEXT);
 """
 INDEXES = {"rows_claim": "claim_key, e", "rows_evidence": "e, n", "rows_group": "grp"}
+ROW_COLUMNS = f"claim_key, e, out, file, line, record, {_PAIR_COLUMNS}"
+JUDGMENT_COLUMNS = "file, line, record, json"
+REJECTED_COLUMNS = "file, line, kind, blocking, json, place"
+_REJECT = f"INSERT INTO rejected ({REJECTED_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT = "INSERT INTO rows VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
 _SWAP = f"""INSERT INTO rows SELECT ?1, claim_key, ?2, {KEPT}, file, line, record, ?3, claim, context, ?4, NULL, split,
     ?5, role, '{SWAPPED}', modality, weight, NULL, '{{"claim_of": ' || json_quote(id) || '}}' FROM rows WHERE n = ?6"""
 _CACHED_EVIDENCE = 20_000
+
+Place = Callable[[tuple[Evidence, ...]], tuple[Evidence, ...]]
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,15 @@ def claim_key(claim: str) -> bytes:
 
 def evidence_json(evidence: tuple[Evidence, ...]) -> str:
     """The text in which evidence is stored, in the staging database and in shards."""
-    return json.dumps([evidence_to_dict(e) for e in evidence], ensure_ascii=False, allow_nan=False)
+    return _json(_dicts(evidence))
+
+
+def _dicts(evidence: tuple[Evidence, ...]) -> list[dict[str, Any]]:
+    return [evidence_to_dict(part) for part in evidence]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 class Staging:
@@ -130,13 +146,48 @@ class Staging:
         """A second connection that sees the state of now while this one goes on writing."""
         return sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
 
-    def add(
-        self, rows: Iterable[Row], place: Callable[[tuple[Evidence, ...]], tuple[Evidence, ...]] | None = None
-    ) -> int:
-        """Append rows, their evidence as `place` gives it; returns how many."""
+    def seal(self) -> None:
+        """Close the file for good: all that is in it lies in this one file."""
+        self.commit()
+        self.db.execute("PRAGMA journal_mode = DELETE")
+        self.db.close()
+
+    def add(self, rows: Iterable[Row], place: Place | None = None, numbers: Iterable[int] | None = None) -> int:
+        """Append rows, their evidence as `place` gives it; returns how many. `numbers`: theirs, where not the next."""
         values = [self._values(row, place) for row in rows]
+        if numbers is not None:
+            values = [(number, *rest) for number, (_, *rest) in zip(numbers, values, strict=True)]
         self.db.executemany(_INSERT, values)
         return len(values)
+
+    def add_copies(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Append rows of another staging database: all columns but the number, evidence and file as numbered here."""
+        self.db.executemany(_INSERT, ((self._last + i, *row) for i, row in enumerate(rows, start=1)))
+        self._last += len(rows)
+
+    def add_judgments(self, rows: Iterable[Row], place: Place, numbers: Iterable[int]) -> None:
+        """Keep rows that are not yet rows of the data set: those of a source that are merged when all are there."""
+        values = (
+            (
+                n,
+                row.file,
+                row.line,
+                row.record,
+                _json({**row.pair.to_dict(), "evidence": _dicts(place(row.pair.evidence))}),
+            )
+            for n, row in zip(numbers, rows, strict=True)
+        )
+        self.judge_copies(values)
+
+    def judge_copies(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Keep judgments as they are stored."""
+        self.db.executemany("INSERT INTO judgments VALUES (?, ?, ?, ?, ?)", rows)
+
+    def judgments(self, first: int, last: int) -> Iterator[Row]:
+        """The kept judgments with these numbers, in order."""
+        query = "SELECT file, line, record, json FROM judgments WHERE n BETWEEN ? AND ? ORDER BY n"
+        for file, line, record, text in self.reader().execute(query, (first, last)):
+            yield Row(Pair.from_dict(json.loads(text)), file, line, record)
 
     def add_new(self, rows: Iterable[Row]) -> int:
         """Append the rows whose claim is not yet asked of their evidence; returns how many. Wants `rows_claim`."""
@@ -156,9 +207,7 @@ class Staging:
         self.db.executemany(_SWAP, numbered)
         self._last += len(swaps)
 
-    def _values(
-        self, row: Row, place: Callable[[tuple[Evidence, ...]], tuple[Evidence, ...]] | None = None
-    ) -> tuple[Any, ...]:
+    def _values(self, row: Row, place: Place | None = None) -> tuple[Any, ...]:
         pair = row.pair
         evidence = pair.evidence if place is None else place(pair.evidence)
         if pair.meta is not self._meta[0]:
@@ -166,7 +215,7 @@ class Staging:
         self._last += 1
         return (
             *(self._last, claim_key(pair.claim), self.evidence_number(evidence), KEPT),
-            *(self._file_number(row.file), row.line, row.record),
+            *(self.file_number(row.file), row.line, row.record),
             *(pair.id, pair.claim, pair.context, pair.label, pair.soft_label, pair.split, pair.group, pair.role),
             *(pair.origin, pair.modality, float(pair.weight)),  # SQLite has no place for an integer of 64 bits or more
             *(None if pair.teacher_margin is None else float(pair.teacher_margin), self._meta[1]),
@@ -198,17 +247,22 @@ class Staging:
                 self.db.execute("INSERT OR IGNORE INTO media VALUES (?, ?, ?)", entry)
         return number
 
-    def _file_number(self, file: str) -> int:
+    def file_number(self, file: str) -> int:
+        """The number of an annotation file, noted if it is new."""
         if file not in self._files:
             self._files = {**(self.progress("files") or {})}
             self._files.setdefault(file, len(self._files))
             self.note("files", self._files)
         return self._files[file]
 
-    def reject(self, items: Iterable[Rejected]) -> None:
-        """Keep what cannot be used, for the list at the end."""
-        rows = ((item.file, item.line, item.kind, item.blocking, json.dumps(vars(item))) for item in items)
-        self.db.executemany("INSERT INTO rejected (file, line, kind, blocking, json) VALUES (?, ?, ?, ?, ?)", rows)
+    def reject(self, items: Iterable[Rejected], place: int | None = None) -> None:
+        """Keep what cannot be used, for the list at the end; `place` numbers the annotation, where one was read."""
+        rows = ((item.file, item.line, item.kind, item.blocking, json.dumps(vars(item)), place) for item in items)
+        self.reject_copies(rows)
+
+    def reject_copies(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Keep rejections as they are stored: their columns but the number."""
+        self.db.executemany(_REJECT, rows)
 
     def rejected(self, blocking: bool = False) -> Iterator[Rejected]:
         """Everything rejected so far, or what is blocking of it, by file and line."""
