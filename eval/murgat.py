@@ -69,9 +69,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--sets",
-        choices=["one_prompt", "largest"],
+        choices=["one_prompt", "largest", "pieces"],
         default="one_prompt",
-        help="several citations of a fact are judged in one prompt, as in MuRGAt (default), or by the surest of them",
+        help="several citations of a fact are judged in one prompt, as in MuRGAt (default), by the surest of "
+        "that and of each alone, or of each alone",
     )
     parser.add_argument(
         "--citations-without-label",

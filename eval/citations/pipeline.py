@@ -180,7 +180,8 @@ def judge_responses(
         sources: of a video, by the name in its response.
         relevance: when a citation counts for precision.
         counts_as_wrong: problems of a citation that count against it; others are failures.
-        sets: how several citations are judged together: as in MuRGAt, or "largest" for a verifier of single segments.
+        sets: how several citations are judged together: as in MuRGAt, or "largest" or "pieces" for a verifier of single
+            segments.
     """
     claims = [
         CitedClaim(fact.text, list(fact.citations), sources(response.video))
@@ -188,9 +189,9 @@ def judge_responses(
         for sentence in response.sentences
         for fact in _judgeable(sentence)
     ]
-    cited = AttributionPairs(claims, reader)
+    cited = AttributionPairs(claims, reader, sets)
     judgments = judge(cited.pairs) if cited.pairs else Judgments({}, 0, 0)
-    attributed = iter(cited.attributions([verdict_of(judgments.of[pair.id]) for pair in cited.pairs], sets))
+    attributed = iter(cited.attributions([verdict_of(judgments.of[pair.id]) for pair in cited.pairs]))
     judged = []
     for response in responses:
         sentences = []

@@ -15,7 +15,7 @@ from ...models.decision import JudgedWindow
 from ...models.verifier import IntervalRule, Localization, averaged
 from .cgbench import Intervals, tiou_code
 
-AVERAGED = (1, 3, 5, 7, 9)
+AVERAGED = (1, 3, 5, 7, 9, 11, 13)
 EXTENDS_QUANTILES = (0.01, 0.03, 0.06, 0.1, 0.2, 0.3, 0.45)
 """Of the averages of windows that lie in a reference: how many of them an interval may leave out."""
 TRIMS = (0.0, 0.125, 0.25, 0.375, 0.45)

@@ -219,7 +219,7 @@ class Attributed:
         recall: the verdict on all citations together that can be judged, by the rule for sets; failed where there are
             none.
         citations: all that were given, in their order.
-        one_prompt: what was said of all together in one prompt; None where there are none.
+        one_prompt: what was said of all together in one prompt; None where there are none, or it was not asked.
         contradiction: what pieces alone say and all in one prompt deny, or the other way round, numbered in order of
             time; None where they agree.
         media_root: where a notebook looks for media.
@@ -278,24 +278,26 @@ class AttributionPairs:
         pairs: to be scored, in order.
     """
 
-    def __init__(self, claims: Sequence[CitedClaim], reader: EvidenceReader) -> None:
-        """`reader` is the verifier's: which evidence it may be asked about, and where media lie."""
+    def __init__(self, claims: Sequence[CitedClaim], reader: EvidenceReader, sets: SetRule = "largest") -> None:
+        """`reader` is the verifier's: which evidence it may be asked about, and where media lie.
+
+        By the rule `pieces` no prompt of several pieces is among the pairs.
+        """
         self.pairs: list[Pair] = []
         self._places: dict[tuple[str, str | None, str], int] = {}
         self._media_root = reader.media_root
+        self._sets: SetRule = sets
         self._claims = [self._resolved(claim, reader) for claim in map(read, claims)]
 
-    def attributions(
-        self, verdicts: Sequence[Verdict], sets: SetRule = "largest", calibration: SetCalibration | None = None
-    ) -> list[Attributed]:
-        """The attribution of each claim, from the verdicts on `pairs`; `sets`, `calibration`: as `set_verdict`."""
-        return [self._attributed(claim, cites, verdicts, sets, calibration) for claim, cites in self._claims]
+    def attributions(self, verdicts: Sequence[Verdict], calibration: SetCalibration | None = None) -> list[Attributed]:
+        """The attribution of each claim, from the verdicts on `pairs`; `calibration`: as `set_verdict`."""
+        return [self._attributed(claim, cites, verdicts, calibration) for claim, cites in self._claims]
 
     def _resolved(self, claim: CitedClaim, reader: EvidenceReader) -> tuple[CitedClaim, list[Resolved]]:
         cites = [resolve(cite, claim.sources, reader) for cite in cites_of(claim)]
         everything = _in_time(cites)
         for evidence in (everything, *((e,) for e in everything), *(_others(everything, e) for e in everything)):
-            if evidence:
+            if evidence and (len(evidence) == 1 or self._sets != "pieces"):
                 self._place(claim, evidence)
         return claim, cites
 
@@ -312,14 +314,16 @@ class AttributionPairs:
         claim: CitedClaim,
         cites: Sequence[Resolved],
         verdicts: Sequence[Verdict],
-        sets: SetRule,
         calibration: SetCalibration | None,
     ) -> Attributed:
         def asked(evidence: tuple[Evidence, ...]) -> Verdict:
             return verdicts[self._place(claim, evidence)]
 
+        def together(evidence: tuple[Evidence, ...]) -> Verdict | None:
+            return None if self._sets == "pieces" and len(evidence) > 1 else asked(evidence)
+
         def of(evidence: tuple[Evidence, ...]) -> Verdict:
-            return set_verdict([asked((piece,)) for piece in evidence], asked(evidence), sets, calibration)
+            return set_verdict([asked((p,)) for p in evidence], together(evidence), self._sets, calibration)
 
         everything, judged, first = _in_time(cites), list[JudgedCitation](), dict[Evidence, int]()
         for place, cite in enumerate(cites):
@@ -333,7 +337,7 @@ class AttributionPairs:
             judged.append(JudgedCitation(cite.citation, cite.evidence, None, same_as, cite.note, alone, without))
         if not everything:
             return Attributed(claim.claim, _resting(_nothing(cites), cites), tuple(judged), self._media_root)
-        one_prompt, pieces = asked(everything), [asked((piece,)) for piece in everything]
+        one_prompt, pieces = together(everything), [asked((piece,)) for piece in everything]
         return Attributed(
             claim.claim,
             _resting(of(everything), cites),

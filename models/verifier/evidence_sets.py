@@ -2,8 +2,9 @@
 
 A verifier that was trained on single segments has not learned to look for the one that matters among others: company
 that has nothing to do with the claim makes it say no. By the rule `largest` a set supports a claim as much as the
-surest of its pieces, or as all in one prompt where those are surer, so company cannot refute. `one_prompt` asks about
-all at once, as MuRGAt does; it suits verifiers trained on rows of several pieces.
+surest of its pieces, or as all in one prompt where those are surer, so company cannot refute. `pieces` leaves the
+prompt out: n questions about a claim with n pieces, not 2n + 1, for claims that one piece shows. `one_prompt` asks
+about all at once, as MuRGAt does; it suits verifiers trained on rows of several pieces.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from ...core import CalibrationError, ConfigError
 from ..decision import Verdict, by_p, finite, from_dict, sigmoid
 
-SetRule = Literal["largest", "one_prompt"]
+SetRule = Literal["largest", "pieces", "one_prompt"]
 SET_RULES: tuple[SetRule, ...] = get_args(SetRule)
 UNFITTED = "p_supported is the calibration's answer to one piece; see SetCalibration"
 
 
 @dataclass(frozen=True)
 class SetCalibration:
-    """p of a set of n > 1 pieces judged by `largest`: sigmoid(slope * margin + intercept + per_log_n * log(n)).
+    """p of a set of n > 1 pieces judged by the surest: sigmoid(slope * margin + intercept + per_log_n * log(n)).
 
     The largest of many margins is large by chance alone, the more the more pieces there are. Fitted by
     `proofreel.eval.calibration.fit_sets`, on sets apart from those that are judged.
@@ -77,32 +78,39 @@ def check_sets(sets: SetRule, calibration: SetCalibration | None, prior: float |
     """`ConfigError` for what does not go together."""
     if sets not in SET_RULES:
         raise ConfigError(f"attribute: unknown rule for sets, got sets={sets!r}; use one of {list(SET_RULES)}")
-    if calibration is not None and (sets != "largest" or prior is not None):
+    if calibration is not None and (sets == "one_prompt" or prior is not None):
         raise ConfigError(
-            f"attribute: a set calibration is for sets='largest' and the share it was fitted at, got sets={sets!r} and "
-            f"prior={prior!r}; leave one of them out"
+            f"attribute: a set calibration is for the surest piece and the share it was fitted at, got sets={sets!r} "
+            f"and prior={prior!r}; leave one of them out"
         )
 
 
 def set_verdict(
-    pieces: Sequence[Verdict], one_prompt: Verdict, sets: SetRule = "largest", calibration: SetCalibration | None = None
+    pieces: Sequence[Verdict],
+    one_prompt: Verdict | None,
+    sets: SetRule = "largest",
+    calibration: SetCalibration | None = None,
 ) -> Verdict:
     """The verdict on a set of evidence.
 
     Args:
         pieces: on each piece alone.
-        one_prompt: on all of them in one prompt. Where it alone failed (too long, say), the pieces decide.
+        one_prompt: on all of them in one prompt; None by the rule `pieces`. Where it alone failed (too long, say), the
+            pieces decide.
         sets: the rule.
         calibration: of the probability; the label is that of the surest piece, by the operating point.
     """
-    if len(pieces) == 1 or sets == "one_prompt":
+    if len(pieces) == 1:
+        return pieces[0]
+    if sets == "one_prompt":
+        assert one_prompt is not None
         return one_prompt
     if broken := next((each for each in pieces if each.error is not None), None):
         return broken
-    known = [*pieces, one_prompt] if one_prompt.error is None else [*pieces]
+    known = [each for each in (*pieces, one_prompt) if each is not None and each.error is None]
     largest = sorted(known, key=by_p)[0]
     p, notes = largest.p_supported, [f"the surest of {len(pieces)} pieces"]
-    if one_prompt.error is not None:
+    if one_prompt is not None and one_prompt.error is not None:
         notes.append(f"in one prompt they could not be judged: {one_prompt.error}")
     if calibration is None:
         notes.append(UNFITTED)
@@ -113,9 +121,9 @@ def set_verdict(
     return dataclasses.replace(largest, p_supported=p, note="; ".join([*notes, *filter(None, [largest.note])]))
 
 
-def contradiction(pieces: Sequence[Verdict], one_prompt: Verdict) -> str | None:
+def contradiction(pieces: Sequence[Verdict], one_prompt: Verdict | None) -> str | None:
     """What the pieces say and all in one prompt deny, or the other way round; None where they agree."""
-    if len(pieces) < 2 or one_prompt.label is None or any(each.label is None for each in pieces):
+    if len(pieces) < 2 or one_prompt is None or one_prompt.label is None or any(each.label is None for each in pieces):
         return None
     alone = [place for place, each in enumerate(pieces, start=1) if each.label == "supported"]
     said = f"all {len(pieces)} in one prompt (p = {one_prompt.p_supported:.3f})"

@@ -303,13 +303,14 @@ class Verifier:
             claims: with what each cites.
             progress, prior, operating_point: as for `score_pairs`.
             sets: how several citations are judged together: "largest", as sure as the surest of them or of all in one
-                prompt, so that irrelevant company does not refute; "one_prompt", all at once.
-            set_calibration: of the probability of several citations by "largest", from `eval.calibration.fit_sets`.
+                prompt, so that irrelevant company does not refute; "pieces", as sure as the surest, without the prompt;
+                "one_prompt", all at once.
+            set_calibration: of the probability of several citations by the surest, from `eval.calibration.fit_sets`.
         """
         check_sets(sets, set_calibration, prior)
-        cited = AttributionPairs(claims, self.reader)
+        cited = AttributionPairs(claims, self.reader, sets)
         verdicts = self._with(prior)._ask(cited.pairs, operating_point, False, progress)
-        return cited.attributions(verdicts, sets, set_calibration)
+        return cited.attributions(verdicts, set_calibration)
 
     def localize(self, claim: str, video: VideoSegment | str | Path, **options: Any) -> Localization:
         """The intervals of a video in which a claim holds; options, and many claims: `localize`."""

@@ -29,9 +29,9 @@ def verdict(margin):
     return Verdict(1 / (1 + math.exp(-margin)), margin, "supported" if margin >= 0 else "not_supported")
 
 
-def attributed(margins, one_prompt=-4.0, **options):
+def attributed(margins, one_prompt=-4.0, sets="largest", **options):
     """Pieces alone have these margins; sets of several in one prompt all have the same."""
-    cited = AttributionPairs([CitedClaim("It is red.", PIECES[: len(margins)])], Reader())
+    cited = AttributionPairs([CitedClaim("It is red.", PIECES[: len(margins)])], Reader(), sets)
     alone = {piece: margin for piece, margin in zip(PIECES, margins, strict=False)}
     said = [verdict(alone[p.evidence[0]] if len(p.evidence) == 1 else one_prompt) for p in cited.pairs]
     return cited.attributions(said, **options)[0]
@@ -45,6 +45,19 @@ def test_irrelevant_company_does_not_refute_and_the_right_citation_is_necessary(
     before = attributed([-3.0, 2.0, -3.0], sets="one_prompt")
     assert before.recall.label == "not_supported"
     assert before.necessary == (False, False, False)
+
+
+def test_by_pieces_no_prompt_of_several_is_asked_and_the_surest_decides():
+    cited = AttributionPairs([CitedClaim("It is red.", PIECES)], Reader(), "pieces")
+    assert [pair.evidence for pair in cited.pairs] == [(piece,) for piece in PIECES]
+    found = attributed([-3.0, 2.0, -3.0], sets="pieces")
+    assert found.recall.label == "supported"
+    assert found.relevant == found.necessary == (False, True, False)
+    assert found.one_prompt is None is found.contradiction
+    assert attributed([-1.0, -2.0], one_prompt=3.0, sets="pieces").recall.label == "not_supported"
+    alone = attributed([2.0], sets="pieces")
+    assert alone.necessary == (True,)
+    assert alone.one_prompt.margin == 2.0
 
 
 def test_of_two_that_support_neither_is_necessary_and_pieces_that_support_only_together_both_are():
