@@ -12,7 +12,7 @@ from proofreel.core import on_first_use
 from proofreel.core import show_evidence_with as _show_evidence_with
 
 if TYPE_CHECKING:
-    from proofreel.core import Image, Pair, Passage, ProofreelError, Transcript, VideoSegment
+    from proofreel.core import Frames, Image, Pair, Passage, ProofreelError, Transcript, VideoSegment
     from proofreel.models.cascades import Cascade
     from proofreel.models.decision import Ranked, Verdict
     from proofreel.models.inputs import Windowing
@@ -44,6 +44,7 @@ __all__ = [
     "CitedClaim",
     "CrossEncoding",
     "Entailment",
+    "Frames",
     "Image",
     "Localization",
     "Pair",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proofreel.core import CommandParser
+from proofreel.core import CommandParser, Frames
 
 if TYPE_CHECKING:
     from proofreel.core import Evidence
@@ -55,6 +55,8 @@ def _parser() -> argparse.ArgumentParser:
     shown.add_argument("--start", type=float, default=0.0, help="start of the span in seconds")
     shown.add_argument("--end", type=float, help="end of the span in seconds; default: the end of the file")
     shown.add_argument("--image", action="append", default=[], help="image file; may be given several times")
+    shown.add_argument("--frames", nargs="+", default=[], help="image files: frames of a video, sampled already")
+    shown.add_argument("--times", nargs="+", type=float, default=[], help="when each of --frames is shown, in seconds")
     shown.add_argument("--transcript", type=Path, help=".srt, .vtt or .json; what is said in the span")
     shown.add_argument("--text", action="append", default=[], help="the words of a passage; may be given several times")
     shown.add_argument(
@@ -76,6 +78,8 @@ def _evidence(args: argparse.Namespace) -> tuple[Evidence, ...]:
     from proofreel.models.questions import as_evidence
 
     evidence: list[Evidence] = [VideoSegment(args.video, args.start, args.end)] if args.video else []
+    if args.frames or args.times:
+        evidence += as_evidence(Frames(tuple(args.frames), tuple(args.times)), where="--frames, --times")
     evidence += [Image(path) for path in args.image]
     if args.transcript:
         cues = read_cues(args.transcript)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from transformers import TrainingArguments
 
-from ..core import Evidence, Image, Pair, VideoSegment, evidence_key
+from ..core import Evidence, Pair, Visual, evidence_key
 from ..models.inputs import Encoder
 from .arguments import VerdictArguments
 
@@ -41,7 +41,7 @@ class TokenCounts:
         key = evidence_key(evidence)
         if key not in self._prefixes:
             self.encoder.check_readable(evidence)
-            shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+            shown = [e for e in evidence if isinstance(e, Visual)]
             self._grids[key] = tuple(self.encoder.grid(e, self.media_root) for e in shown)
             n_visual = sum(t * h * w // self.encoder.merge_side**2 for t, h, w in self._grids[key])
             self._prefixes[key] = self.encoder.count_text_tokens(evidence) + n_visual

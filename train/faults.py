@@ -22,7 +22,7 @@ from transformers import TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from trl import ModelConfig
 
-from ..core import ConfigError, Evidence, Image, MediaError, Pair, Passage, ProofreelError, VideoSegment
+from ..core import ConfigError, Evidence, Image, MediaError, Moving, Pair, Passage, ProofreelError, Visual, media_paths
 from ..data_prep.media import Frames, FrameSampling, GuardedReader
 from ..models.backbones import part_of, vision_config
 from ..models.engine import backbone_of, vision_tower
@@ -44,9 +44,9 @@ class DeadlineReader:
         """`timeout_s` is what one segment may take; its reader is then killed, and the next one gets a new one."""
         self.timeout_s, self._reader = timeout_s, GuardedReader()
 
-    def read(self, segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None = None) -> Frames:
+    def read(self, piece: Visual, sampling: FrameSampling, media_root: str | Path | None = None) -> Frames:
         """What `read_frames` returns; `MediaError` also where the reader hangs or dies."""
-        return self._reader.read(segment, sampling, media_root, self.timeout_s)
+        return self._reader.read(piece, sampling, media_root, self.timeout_s)
 
 
 class FileStamps:
@@ -54,17 +54,17 @@ class FileStamps:
 
     def __init__(self, evidences: Iterable[tuple[Evidence, ...]]) -> None:
         """Looks at every file once; one that is missing fails when it is read."""
-        paths = {piece.path for evidence in evidences for piece in shown(evidence)}
+        paths = {path for evidence in evidences for piece in evidence for path in media_paths(piece)}
         self._known = {path: stamp for path in paths if (stamp := _stamp(path)) is not None}
 
     def check(self, evidence: tuple[Evidence, ...]) -> None:
         """Raise `MediaError` for a file that is no longer what it was: its rows were labelled for another content."""
-        for piece in shown(evidence):
-            known = self._known.get(piece.path)
-            if known is not None and (now := _stamp(piece.path)) != known:
+        for path in (path for piece in evidence for path in media_paths(piece)):
+            known = self._known.get(path)
+            if known is not None and (now := _stamp(path)) != known:
                 what = "is gone" if now is None else f"has {now[0]} bytes and another time than {known[0]} bytes"
                 raise MediaError(
-                    f"{piece.path}: changed since the run began, got a file that {what}; put the file back, and "
+                    f"{path}: changed since the run began, got a file that {what}; put the file back, and "
                     "rebuild the data set if it was meant to change"
                 )
 
@@ -78,9 +78,9 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def shown(evidence: tuple[Evidence, ...]) -> list[VideoSegment | Image]:
+def shown(evidence: tuple[Evidence, ...]) -> list[Visual]:
     """The pieces that have a file."""
-    return [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+    return [e for e in evidence if isinstance(e, Visual)]
 
 
 def blank(evidence: tuple[Evidence, ...], encoder: Encoder, *, text_only: bool) -> EncodedEvidence:
@@ -95,7 +95,7 @@ def blank(evidence: tuple[Evidence, ...], encoder: Encoder, *, text_only: bool) 
     if not pieces:
         return encoder.evidence((Passage("none"),), Media())
     frames = Frames(np.zeros((BLANK_FRAMES, BLANK_SIDE, BLANK_SIDE, 3), np.uint8), np.arange(BLANK_FRAMES) / 2, "blank")
-    videos = tuple(frames for piece in pieces if isinstance(piece, VideoSegment))
+    videos = tuple(frames for piece in pieces if isinstance(piece, Moving))
     images = tuple(frames.pixels_FHWC[0] for piece in pieces if isinstance(piece, Image))
     return encoder.evidence(pieces, Media(videos, images, sized=True))
 
@@ -240,7 +240,7 @@ def even_tower_calls(model: torch.nn.Module, pairs: Mapping[str, Sequence[Pair]]
         model: the backbone, bare or in adapters, before any engine wraps it.
         pairs: rows of all splits.
     """
-    shown = {frozenset(type(e) for e in p.evidence if isinstance(e, Image | VideoSegment)) for p in _all(pairs)}
+    shown = {frozenset(isinstance(e, Image) for e in p.evidence if isinstance(e, Visual)) for p in _all(pairs)}
     backbone = backbone_of(model).model
     tower = vision_tower(model)
     if len(shown) < 2 or tower is None:

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import TrainingArguments
 from trl import ModelConfig, get_peft_config
 
-from ..core import ConfigError, Image, Pair, VideoSegment, evidence_key
+from ..core import ConfigError, Pair, Visual, evidence_key
 from ..models.backbones import attach_lora, meta_model, trainable_summary
 from ..models.directory import check_places
 from ..models.engine import Head, vision_tower
@@ -174,7 +174,7 @@ def _tokens(pairs: Sequence[Pair], groups: Sequence[Sequence[Pair]], counts: Tok
 
 def visual_tokens(evidence: Sequence[Any], counts: TokenCounts) -> int:
     """Tokens that stand for what an evidence shows."""
-    shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+    shown = [e for e in evidence if isinstance(e, Visual)]
     if not shown:
         return 0
     text = counts.encoder.count_prefix_tokens(tuple(e for e in evidence if e not in shown))

@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from ...core import Evidence, Image, Pair, Transcript, VideoSegment, evidence_from_dict, evidence_to_dict
+from ...core import (
+    Evidence,
+    Frames,
+    Image,
+    Pair,
+    Transcript,
+    VideoSegment,
+    evidence_from_dict,
+    evidence_to_dict,
+    media_paths,
+)
 
 EXAMPLES_PER_KIND = 2
 QUANTILES = {"least": 0.0, "5%": 0.05, "25%": 0.25, "median": 0.5, "75%": 0.75, "95%": 0.95, "most": 1.0}
@@ -140,12 +150,12 @@ class CardStatistics:
         names = sorted({evidence_to_dict(part)["kind"] for part in evidence})
         self.evidence_kinds[" + ".join(names)] += 1
         for part in evidence:
-            if isinstance(part, (VideoSegment, Image)):
-                self.media_files.add(part.path)
-            if isinstance(part, VideoSegment) and part.end_s is None:
+            self.media_files.update(media_paths(part))
+            end_s = part.until_s if isinstance(part, Frames) else getattr(part, "end_s", None)
+            if isinstance(part, VideoSegment) and end_s is None:
                 self.open_ended += 1
-            elif isinstance(part, VideoSegment) and part.end_s is not None:
-                seconds = part.end_s - part.start_s
+            elif isinstance(part, (VideoSegment, Frames)) and end_s is not None:
+                seconds = end_s - part.start_s
                 self.durations_ds[round(seconds * 10)] += 1
                 self.total_s += seconds
 
@@ -174,6 +184,9 @@ def describe(evidence: Evidence) -> str:
     if isinstance(evidence, VideoSegment):
         end = "to its end" if evidence.end_s is None else f"to {evidence.end_s:g} s"
         return f"video {PurePath(evidence.path).name}, {evidence.start_s:g} {end}"
+    if isinstance(evidence, Frames):
+        span = f"{evidence.start_s:g} to {evidence.until_s:g} s"
+        return f"{len(evidence.paths)} frames from {PurePath(evidence.paths[0]).name}, {span}"
     if isinstance(evidence, Image):
         return f"image {PurePath(evidence.path).name}"
     kind = "transcript" if isinstance(evidence, Transcript) else "text"

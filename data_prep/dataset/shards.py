@@ -16,7 +16,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...core import SPLITS, Evidence, Image, Pair, RowError, VideoSegment, evidence_key, media_path, sha256_of
+from ...core import (
+    SPLITS,
+    Evidence,
+    Pair,
+    RowError,
+    VideoSegment,
+    evidence_key,
+    media_path,
+    sha256_of,
+    with_media_paths,
+)
 from ..importers import Rejected, pair_from, pairs_suffix, read_pair_records
 
 SCHEMA_VERSION = 2
@@ -26,6 +36,7 @@ _PIECE = pa.struct(
     [
         *[("kind", pa.string()), ("path", pa.string()), ("start_s", pa.float64()), ("end_s", pa.float64())],
         *[("absent", pa.bool_()), ("text", pa.string())],
+        *[("paths", pa.list_(pa.string())), ("times_s", pa.list_(pa.float64()))],
     ]
 )
 """A piece of evidence of any kind; fields that its kind does not have are null."""
@@ -183,9 +194,9 @@ def _pieces(texts: Iterable[str]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _absolute(evidence: Evidence, root: Path) -> Evidence:
-    if not isinstance(evidence, (VideoSegment, Image)) or (isinstance(evidence, VideoSegment) and evidence.absent):
+    if isinstance(evidence, VideoSegment) and evidence.absent:
         return evidence
-    return dataclasses.replace(evidence, path=str(media_path(evidence.path, root)))
+    return with_media_paths(evidence, lambda path: str(media_path(path, root)))
 
 
 def _storable(pair: Pair, path: Path) -> dict[str, Any]:

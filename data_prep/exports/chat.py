@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...core import Evidence, Image, Label, Pair, Passage, Prompt, RowError, Transcript, VideoSegment
+from ...core import Evidence, Image, Label, Pair, Passage, Prompt, RowError, Transcript, VideoSegment, media_paths
 
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 _TAGS = {"<video>": "video", "<image>": "image"}
@@ -157,4 +157,4 @@ def _label(answer: str, prompt: Prompt) -> Label | None:
 
 
 def _group(evidence: tuple[Evidence, ...]) -> str:
-    return next((e.path for e in evidence if isinstance(e, (VideoSegment, Image))), "")
+    return next((path for e in evidence for path in media_paths(e)), "")

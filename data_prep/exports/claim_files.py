@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...core import ConfigError, Image, Pair, Prompt, RowError, VideoSegment, problems_of
+from ...core import ConfigError, Pair, Prompt, RowError, media_paths, problems_of
 from ..importers import (
     IMPORTERS,
     SUFFIXES,
@@ -42,6 +42,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "video": ("video",),
     "start": ("start_s", "start"),
     "end": ("end_s", "end"),
+    "frames": ("frames",),
+    "times": ("times_s", "times"),
     "image": ("image",),
     "transcript": ("transcript",),
     "passage": ("text", "passage"),
@@ -139,7 +141,7 @@ def inside_media(claims: ClaimFile, media_root: Path) -> ClaimFile:
 def _inside(row: ClaimRow, media_root: Path) -> ClaimRow:
     if isinstance(row.item, Rejected):
         return row
-    shown = (e.path for e in row.item.evidence if isinstance(e, (VideoSegment, Image)))
+    shown = (path for e in row.item.evidence for path in media_paths(e))
     problems = [problem for path in shown if (problem := outside_root(path, media_root))]
     if not problems:
         return row
@@ -203,9 +205,10 @@ def _columns(path: Path) -> tuple[Any, tuple[str, ...]]:
         if not isinstance(each, Rejected):
             known |= missing_columns(each, ["\0"])[1]
     used = {field: name for field, names in COLUMNS.items() for name in reversed(names) if name in known}
-    if known and not {"video", "image", "transcript", "passage"} & set(used):
+    if known and not {"video", "frames", "image", "transcript", "passage"} & set(used):
         raise RowError(
-            f"{path}: rows name no evidence, got the columns {sorted(known)}; name one video, image, transcript or text"
+            f"{path}: rows name no evidence, got the columns {sorted(known)}; name one of video, frames, image, "
+            "transcript and text"
         )
     options = {"label": "", "labels": _LABELS if "label" in used else ()} | used
     if not known:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from ...core import (
     SPLITS,
     ConfigError,
     Evidence,
+    Frames,
     Image,
     Modality,
     Pair,
@@ -31,12 +33,14 @@ from ...core import (
     VideoSegment,
     evidence_key,
     is_seconds,
+    media_paths,
+    problems_of_evidence,
 )
 from .base import Importer, Record, Rejected, Row, kind_of, reject
 from .tabular_files import TabularFile, cell, missing_columns, tables
 
 SPLIT_COLUMN = "_split"  # what a saved data set calls the part a row is in
-_EVIDENCE = ("video", "image", "transcript", "passage")
+_EVIDENCE = ("video", "frames", "image", "transcript", "passage")
 _CONSTANTS = ("label", "context", "group", "role", "origin", "modality", "split")
 _TIME = re.compile(r"(?:(?:(?P<h>\d{1,6}):(?P<hm>[0-5]?\d))|(?P<m>\d{1,6})):(?P<s>[0-5]?\d(?:\.\d*)?)")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -47,9 +51,10 @@ class TableOptions:
     """Which column is what: dotted names, "" for none.
 
     Attributes:
-        claim to soft_label: the columns of a pair's fields. `video`, `image`, `transcript` and `passage` are evidence,
-            at least one is needed; `start` and `end` (seconds, or M:SS and H:MM:SS) are the span of video and
-            transcript. `split` may be `_split`, what a saved data set calls the part a row is in.
+        claim to soft_label: the columns of a pair's fields. `video`, `frames`, `image`, `transcript` and `passage` are
+            evidence, at least one is needed; `start` and `end` (seconds, or M:SS and H:MM:SS) are the span of video
+            and transcript. `frames` is a list of image files, `times` that of the seconds at which each is shown.
+            `split` may be `_split`, what a saved data set calls the part a row is in.
         labels: what the values of `label` mean, as "value=label", a number or boolean by its JSON text, e.g.
             ("1=supported", "0=refuted", "null=none"); `none` is a row without a judgment. Empty: the values are labels.
         splits: the same for `split`.
@@ -62,6 +67,8 @@ class TableOptions:
     video: str = ""
     start: str = ""
     end: str = ""
+    frames: str = ""
+    times: str = ""
     image: str = ""
     transcript: str = ""
     passage: str = ""
@@ -129,7 +136,9 @@ def _plan(options: TableOptions) -> _ColumnMap:
         raise ConfigError(f"constants: the same field is a column and a constant, got {both}; keep one")
     if "claim" not in columns or not set(_EVIDENCE) & set(columns):
         raise ConfigError(f"columns: a claim and evidence are needed, got {columns}; name one of {list(_EVIDENCE)}")
-    if {"start", "end"} & set(columns) and not {"video", "transcript"} & set(columns):
+    if ("frames" in columns) != ("times" in columns):
+        raise ConfigError(f"columns: frames need the times of each, got {columns}; name both columns or none")
+    if {"start", "end"} & set(columns) and not {"video", "frames", "transcript"} & set(columns):
         raise ConfigError(f"columns: times belong to a video or transcript, got {columns}; name that column")
     labels = _mapping("labels", options.labels, (*LABELS, "none")) or {label: label for label in LABELS}
     splits = _mapping("splits", options.splits, SPLITS) or {split: split for split in SPLITS}
@@ -223,6 +232,8 @@ def _evidence(cells: dict[str, Any]) -> tuple[Evidence, ...]:
     evidence: list[Evidence] = []
     if (video := _text(cells, "video")) is not None:
         evidence.append(VideoSegment(video, start_s or 0.0, end_s))
+    if (frames := _frames(cells, end_s)) is not None:
+        evidence.append(frames)
     if (image := _text(cells, "image")) is not None:
         evidence.append(Image(image))
     if (transcript := _text(cells, "transcript")) is not None:
@@ -233,6 +244,23 @@ def _evidence(cells: dict[str, Any]) -> tuple[Evidence, ...]:
         given = [field for field in _EVIDENCE if field in cells]
         raise RowError(f"row has no evidence, got null in {given}; fill one in or leave the row out")
     return tuple(evidence)
+
+
+def _frames(cells: dict[str, Any], end_s: float | None) -> Frames | None:
+    """Lists, or in a CSV their JSON text."""
+    lists = {name: cells.get(name) for name in ("frames", "times")}
+    for name, value in lists.items():
+        if isinstance(value, str):
+            with suppress(ValueError):
+                lists[name] = json.loads(value)
+        if not (lists[name] is None or isinstance(lists[name], (list, tuple))):
+            raise RowError(f"{name} must be a list, got {_short(value)}; write one file and one time per frame")
+    if lists["frames"] is None:
+        return None
+    frames = Frames(tuple(lists["frames"]), tuple(lists["times"] or ()), end_s)
+    if problems := problems_of_evidence(frames):
+        raise RowError(problems[0])
+    return frames
 
 
 def _text(cells: dict[str, Any], field: str) -> str | None:
@@ -275,7 +303,7 @@ def _short(value: Any) -> str:
 
 
 def _default_group(evidence: tuple[Evidence, ...]) -> str:
-    paths = [part.path for part in evidence if isinstance(part, (VideoSegment, Image))]
+    paths = [path for part in evidence for path in media_paths(part)]
     return paths[0] if paths else _digest(evidence_key(evidence))
 
 
@@ -291,7 +319,7 @@ def _digest(text: str) -> str:
 def modality_of(evidence: tuple[Evidence, ...]) -> Modality:
     """What can support a claim: a transcript stands for what is heard."""
     kinds = {type(part) for part in evidence}
-    if kinds <= {VideoSegment, Image}:
+    if kinds <= {VideoSegment, Image, Frames}:
         return "visual"
     if len(kinds) > 1:
         return "mixed"

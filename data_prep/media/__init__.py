@@ -2,6 +2,7 @@
 
 from .containers import FileStamp, MediaInfo, PacketIndex, check_segment, file_stamp, open_video, packet_index, probe
 from .frame_cache import FileHashes, FrameCache, frames_key
+from .frame_files import frames_shown, frames_within, piece_stamps, read_media_piece
 from .frames import (
     MAX_IMAGE_PIXELS,
     SIDE_STEP,
@@ -12,7 +13,6 @@ from .frames import (
     image_size,
     read_frames,
     read_image,
-    read_media_piece,
     square_pixels,
     target_size,
     upright_rgb,
@@ -40,6 +40,8 @@ __all__ = [
     "fit_pixels",
     "frame_times",
     "frames_key",
+    "frames_shown",
+    "frames_within",
     "guarded",
     "image_size",
     "media_rows",
@@ -47,6 +49,7 @@ __all__ = [
     "open_video",
     "outside_root",
     "packet_index",
+    "piece_stamps",
     "probe",
     "probe_all",
     "probe_each",

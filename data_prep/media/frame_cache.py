@@ -18,6 +18,7 @@ import json
 import math
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
@@ -31,18 +32,21 @@ from ...core import (
     ConfigError,
     DamagedEntryError,
     EntryStore,
-    Image,
     MediaError,
     VideoSegment,
+    Visual,
     media_path,
+    media_paths,
     seal,
     sha256_of,
     sharded,
     unseal,
     write_whole,
 )
+from ...core import Frames as FrameFiles
 from .containers import FileStamp, file_stamp
-from .frames import Frames, FrameSampling, read_media_piece
+from .frame_files import piece_stamps, read_media_piece
+from .frames import Frames, FrameSampling
 from .sandbox import READ_LIMIT_S, GuardedReader
 
 FORMAT = 2  # of entries, and of what `read_frames` makes of a file: change it when either changes
@@ -78,29 +82,26 @@ class FrameCache:
         self._hashes, self._reader = FileHashes(self.directory), GuardedReader()
         self._store = EntryStore(self.directory, int(max_gib * 2**30))
 
-    def read(
-        self, piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None = None
-    ) -> Frames:
+    def read(self, piece: Visual, sampling: FrameSampling, media_root: str | Path | None = None) -> Frames:
         """What `read_media_piece` returns, from the cache if it is there.
 
         Raises:
             MediaError: as `read_media_piece`; or the decoder was later than `timeout_s`, or died. Errors are not kept.
         """
-        file = media_path(piece.path, media_root)
         if isinstance(piece, VideoSegment) and piece.absent:
             return read_media_piece(piece, sampling, media_root)  # which words the error
-        stamp = file_stamp(file)
-        key = frames_key(self._hashes.of(file, stamp), piece, sampling)
+        stamps = piece_stamps(piece, media_root)
+        key = frames_key(self._hashes.of_piece(piece, stamps, media_root), piece, sampling)
         if (frames := self._kept(key)) is not None:
             self.hits += 1
             return frames
         frames = self._decode(piece, sampling, media_root)
         self.decoded += 1
-        if file_stamp(file) == stamp:  # else it is unknown which content was decoded
+        if piece_stamps(piece, media_root) == stamps:  # else it is unknown which content was decoded
             self._keep(key, frames)
         return frames
 
-    def _decode(self, piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
+    def _decode(self, piece: Visual, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
         if self.timeout_s is None:
             return read_media_piece(piece, sampling, media_root)
         return self._reader.read(piece, sampling, media_root, self.timeout_s)
@@ -125,10 +126,12 @@ class FrameCache:
         self.not_kept += not kept
 
 
-def frames_key(content_sha256: str, piece: VideoSegment | Image, sampling: FrameSampling) -> str:
+def frames_key(content_sha256: str, piece: Visual, sampling: FrameSampling) -> str:
     """The name of an entry: a hash of all that its pixels depend on. The path is not among it."""
     span: str | list[float | None] = "image"
-    if isinstance(piece, VideoSegment):
+    if isinstance(piece, FrameFiles):
+        span = [*piece.times_s, piece.end_s]
+    elif isinstance(piece, VideoSegment):
         span = [None if time_s is None else float(time_s) for time_s in (piece.start_s, piece.end_s)]
     what = {
         "format": FORMAT,
@@ -167,6 +170,12 @@ class FileHashes:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._known: dict[str, tuple[FileStamp, str]] = {}
+
+    def of_piece(self, piece: Visual, stamps: Sequence[FileStamp], media_root: str | Path | None) -> str:
+        """The hash of a piece's file; of several files, the hash of theirs in order. Errors as `of`."""
+        files = [media_path(path, media_root) for path in media_paths(piece)]
+        hashes = [self.of(*each) for each in zip(files, stamps, strict=True)]
+        return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
     def of(self, file: Path, stamp: FileStamp) -> str:
         """SHA-256 of the file that had this stamp; `MediaError` if it is unreadable or has changed since."""

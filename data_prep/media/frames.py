@@ -37,7 +37,7 @@ import numpy as np
 from PIL import ExifTags, ImageOps
 from PIL import Image as PILImage
 
-from ...core import ConfigError, Image, MediaError, VideoSegment, media_path, span_problems
+from ...core import ConfigError, MediaError, VideoSegment, media_path, span_problems
 from .containers import PacketIndex, check_segment, open_video, packet_index, probe, regular_file, square_size
 
 Fit = Callable[[np.ndarray], np.ndarray]
@@ -253,7 +253,12 @@ def frame_times(start_s: float, end_s: float, sampling: FrameSampling) -> np.nda
         raise MediaError(f"span: {'; '.join(problems)}")
     n_sampled = min(max((end_s - start_s) * sampling.fps, sampling.min_frames), sampling.max_frames)
     n_frames = 2 * math.floor(n_sampled / 2 + 0.5)
-    return start_s + (np.arange(n_frames) + 0.5) * ((end_s - start_s) / n_frames)
+    return times_of_parts(start_s, end_s, n_frames)
+
+
+def times_of_parts(start_s: float, end_s: float, n_parts: int) -> np.ndarray:
+    """The centres of equal parts of a span."""
+    return start_s + (np.arange(n_parts) + 0.5) * ((end_s - start_s) / n_parts)
 
 
 def target_size(height: int, width: int, sampling: FrameSampling, where: str = "picture") -> tuple[int, int]:
@@ -404,13 +409,3 @@ def image_size(path: str | Path, media_root: str | Path | None = None) -> tuple[
         exif = image.getexif() if image.format != "PNG" or "exif" in image.info else {}  # else Pillow decodes it all
         sideways = exif.get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
         return (image.width, image.height) if sideways else (image.height, image.width)
-
-
-def read_media_piece(
-    piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None = None
-) -> Frames:
-    """The frames of a segment; or those of an image: one, at its `target_size`, at 0 s. Errors as either reader."""
-    if isinstance(piece, VideoSegment):
-        return read_frames(piece, sampling, media_root)
-    pixels_HWC = fit_pixels(read_image(piece.path, media_root), sampling, where=piece.path)
-    return Frames(pixels_HWC[None], np.zeros(1), "pillow")

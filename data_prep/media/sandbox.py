@@ -28,8 +28,9 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...core import ConfigError, Image, MediaError, ProofreelError, VideoSegment, media_path
-from .frames import Frames, FrameSampling, read_media_piece
+from ...core import ConfigError, MediaError, ProofreelError, Visual, media_name, media_path
+from .frame_files import read_media_piece
+from .frames import Frames, FrameSampling
 
 T = TypeVar("T")
 
@@ -101,11 +102,9 @@ class GuardedReader:
     def __init__(self) -> None:
         self._child = _Child(_call)
 
-    def read(
-        self, piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None, timeout_s: float
-    ) -> Frames:
+    def read(self, piece: Visual, sampling: FrameSampling, media_root: str | Path | None, timeout_s: float) -> Frames:
         """The same frames as `read_media_piece`, or `MediaError` after `timeout_s` or if the reader dies."""
-        name = str(media_path(piece.path, media_root))
+        name = str(media_path(media_name(piece), media_root))
         return self.call(read_media_piece, (piece, sampling, media_root), name, timeout_s)
 
     def call(self, function: Callable[..., T], arguments: tuple[Any, ...], name: str, timeout_s: float) -> T:

@@ -12,7 +12,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ...core import EVIDENCE_KINDS, Evidence, Image, Pair, RowError, Transcript, VideoSegment, evidence_key
+from ...core import (
+    EVIDENCE_KINDS,
+    Evidence,
+    Moving,
+    Pair,
+    RowError,
+    Transcript,
+    VideoSegment,
+    Visual,
+    evidence_key,
+    media_name,
+)
 from ..dataset import rank
 from .swapped import normal_claim
 
@@ -149,11 +160,11 @@ class Request:
 
 
 def _anchor(piece: Evidence) -> str:
-    return piece.path if isinstance(piece, (VideoSegment, Image)) else piece.text
+    return media_name(piece) if isinstance(piece, Visual) else piece.text
 
 
 def _anchors(evidence: Sequence[Evidence]) -> set[str]:
-    return {piece.path for piece in evidence if isinstance(piece, VideoSegment)} or set(map(_anchor, evidence[:1]))
+    return {media_name(piece) for piece in evidence if isinstance(piece, Moving)} or set(map(_anchor, evidence[:1]))
 
 
 def _covers(new: Evidence, known: Evidence) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core import SPLITS, Image, Pair, Split, VideoSegment
+from ...core import SPLITS, Pair, Split, media_paths
 from ..dataset import assign_splits
 from .source_guess import VIDEOS, SourceGuess, has_extension, with_extension
 from .usable_splits import FEW_GROUPS, SHARES
@@ -48,7 +48,7 @@ def guess_media(guess: SourceGuess, annotations: Path, media: Path | None) -> tu
 
 
 def _best_root(pairs: Sequence[Pair], roots: Sequence[Path]) -> MediaGuess:
-    names = dict.fromkeys(e.path for p in pairs for e in p.evidence if isinstance(e, (VideoSegment, Image)))
+    names = dict.fromkeys(path for p in pairs for e in p.evidence for path in media_paths(e))
     if not names:
         return MediaGuess(None, 0, 0)
     looked = list(names)[:LOOK]

@@ -20,13 +20,13 @@ from ...core import (
     SPLITS,
     ConfigError,
     Evidence,
-    Image,
     Pair,
     RowError,
-    VideoSegment,
     evidence_key,
     expanded,
+    media_paths,
     sha256_of,
+    with_media_paths,
 )
 from ..dataset import (
     CARD,
@@ -206,9 +206,7 @@ def _stored(pairs: Sequence[Pair], root: Path) -> list[Pair]:
     prefix = f"{root}{os.sep}"
 
     def relative(piece: Evidence) -> Evidence:
-        if isinstance(piece, (VideoSegment, Image)) and piece.path.startswith(prefix):
-            return dataclasses.replace(piece, path=piece.path.removeprefix(prefix))
-        return piece
+        return with_media_paths(piece, lambda path: path.removeprefix(prefix))
 
     return [dataclasses.replace(pair, evidence=tuple(map(relative, pair.evidence))) for pair in pairs]
 
@@ -278,8 +276,8 @@ def _media_in_several_splits(pairs: Iterable[Pair]) -> list[str]:
     splits: dict[str, set[str | None]] = {}
     for pair in pairs:
         for piece in pair.evidence:
-            if isinstance(piece, (VideoSegment, Image)):
-                splits.setdefault(piece.path, set()).add(pair.split)
+            for path in media_paths(piece):
+                splits.setdefault(path, set()).add(pair.split)
     return sorted(path for path, names in splits.items() if len(names) > 1)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...core import ConfigError, Evidence, Image, VideoSegment, sha256_of
+from ...core import ConfigError, Evidence, VideoSegment, sha256_of, with_media_paths
 from ..importers import IMPORTERS, Rejected, Row
 from ..language import LanguageModel, read_with_statements
 from .config import BuildConfig, SourceConfig
@@ -229,14 +229,15 @@ class _Placer:
         return placed
 
     def _place(self, part: Evidence) -> Evidence:
-        if not isinstance(part, (VideoSegment, Image)):
-            return part
         if isinstance(part, VideoSegment):  # 1 and 1.0 are the same time, and must be the same text
             end_s = None if part.end_s is None else float(part.end_s)
             part = dataclasses.replace(part, start_s=float(part.start_s), end_s=end_s)
-        if self._folder != self._root and not os.path.isabs(part.path):
-            part = dataclasses.replace(part, path=os.path.relpath(self._folder / part.path, self._root))
+        if self._folder != self._root:
+            part = with_media_paths(part, self._from_root)
         return dataclasses.replace(part, absent=True) if self._absent and isinstance(part, VideoSegment) else part
+
+    def _from_root(self, path: str) -> str:
+        return path if os.path.isabs(path) else os.path.relpath(self._folder / path, self._root)
 
 
 def check_options(config: BuildConfig) -> None:

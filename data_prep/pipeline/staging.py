@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core import Evidence, Image, Pair, VideoSegment, evidence_from_dict, evidence_to_dict
+from ...core import Evidence, Frames, Image, Pair, evidence_from_dict, evidence_to_dict, media_paths
 from ..importers import Rejected, Row
 from ..negatives import SWAPPED, normal_claim
 
@@ -242,8 +242,9 @@ class Staging:
         number = self.db.execute("INSERT INTO evidence (digest, json) VALUES (?, ?)", (digest, text)).lastrowid
         assert number is not None
         for part in evidence:
-            if isinstance(part, (VideoSegment, Image)):
-                entry = (part.path, number, json.dumps(evidence_to_dict(part), ensure_ascii=False))
+            for path in media_paths(part):
+                alone = Image(path) if isinstance(part, Frames) else part  # each frame is a picture of its own
+                entry = (path, number, json.dumps(evidence_to_dict(alone), ensure_ascii=False))
                 self.db.execute("INSERT OR IGNORE INTO media VALUES (?, ?, ?)", entry)
         return number
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ...core import CalibrationError, Evidence, VideoSegment
+from ...core import CalibrationError, Evidence, Frames, VideoSegment
 from .calibration import IDENTITY, Calibration
 from .thresholds import Decision, OperatingPoint, State
 
@@ -45,7 +45,7 @@ class Verdict:
 class JudgedWindow:
     """A window of a video, or one of several videos, and what the verifier says of it alone."""
 
-    segment: VideoSegment
+    segment: VideoSegment | Frames
     verdict: Verdict
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as PILImage
 
-from ...core import Evidence, Image, ProofreelError, VideoSegment, media_path
-from ...data_prep.media import FrameSampling, GuardedReader, read_frames, read_image
+from ...core import Evidence, Image, ProofreelError, Visual, media_name, media_path, media_paths, with_media_paths
+from ...data_prep.media import FrameSampling, GuardedReader, read_image, read_media_piece
 
 LIMIT_S = 5.0
 HEIGHT = 84
@@ -23,26 +23,27 @@ SAMPLING = FrameSampling(fps=0.001, min_frames=4, max_frames=4, min_pixels=28 * 
 
 def frames_of(evidence: Evidence, media_root: str | Path | None = None) -> tuple[str, ...]:
     """`data:` addresses of the frames, in order; none for texts, and for what cannot be read here and now."""
-    if not isinstance(evidence, (VideoSegment, Image)):
+    if not isinstance(evidence, Visual):
         return ()
     try:
-        file = media_path(evidence.path, media_root).absolute()
-        return _frames(evidence, file, file.stat().st_mtime_ns) if file.is_file() else ()
+        located = with_media_paths(evidence, lambda path: str(media_path(path, media_root).absolute()))
+        files = [Path(path) for path in media_paths(located)]
+        changed = tuple(file.stat().st_mtime_ns for file in files)
+        return _frames(located, changed) if all(file.is_file() for file in files) else ()
     except (ProofreelError, OSError, ValueError, TypeError, EOFError):
         return ()
 
 
 @functools.lru_cache(maxsize=64)
-def _frames(evidence: VideoSegment | Image, file: Path, changed: int) -> tuple[str, ...]:
-    return _reader().call(_addresses, (evidence, str(file)), str(file), LIMIT_S)
+def _frames(evidence: Visual, changed: tuple[int, ...]) -> tuple[str, ...]:
+    return _reader().call(_addresses, (evidence,), media_name(evidence), LIMIT_S)
 
 
-def _addresses(evidence: VideoSegment | Image, file: str) -> tuple[str, ...]:
+def _addresses(evidence: Visual) -> tuple[str, ...]:
     """The address of each frame; runs in the child."""
     if isinstance(evidence, Image):
-        return (_address(read_image(file)),)
-    segment = VideoSegment(file, evidence.start_s, evidence.end_s)
-    return tuple(map(_address, read_frames(segment, SAMPLING).pixels_FHWC))
+        return (_address(read_image(evidence.path)),)
+    return tuple(map(_address, read_media_piece(evidence, SAMPLING).pixels_FHWC))
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path, PurePath
 from typing import Any
 
-from ...core import Evidence, Image, Pair, Passage, Transcript, VideoSegment
+from ...core import Evidence, Frames, Image, Pair, Passage, Transcript, VideoSegment
 from ..decision import Ranked, Verdict
 from .frames import frames_of
 
@@ -102,7 +102,11 @@ def localization_html(located: Any, media_root: Root = None) -> str:
     parts = [f'<b dir="auto">{_text(located.claim)}</b>', line, f"<div>{_text(about)}</div>"]
     if located.intervals and windows:
         best = max(located.intervals, key=lambda each: each.p_supported)
-        parts.append(_piece(VideoSegment(windows[0].segment.path, best.start_s, best.end_s), media_root, True))
+        first = windows[0].segment
+        shown = next((w.segment for w in windows if w.segment.start_s >= best.start_s), first)
+        if isinstance(first, VideoSegment):
+            shown = VideoSegment(first.path, best.start_s, best.end_s)
+        parts.append(_piece(shown, media_root, True))
     return _box("".join(parts))
 
 
@@ -176,6 +180,8 @@ def _piece(piece: Evidence, media_root: Root, frames: bool) -> str:
 def _name(piece: Evidence) -> str:
     if isinstance(piece, Passage):
         return "passage"
+    if isinstance(piece, Frames):
+        return f"{len(piece.paths)} frames, {piece.start_s:g} s to {piece.until_s:g} s"
     span = "" if isinstance(piece, Image) else _span(piece.start_s, piece.end_s)
     return f"{'transcript' if isinstance(piece, Transcript) else PurePath(str(piece.path)).name}{span}"
 

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from tqdm import tqdm
 
-from ...core import Evidence, Pair, ProofreelError, VideoSegment
+from ...core import Evidence, Moving, Pair, ProofreelError
 from ..decision import Judge, Verdict, failed
 from .scorer import PrefixScorer, Segment, free_memory, is_out_of_memory
 from .segments import Group, ReadGroup, SegmentReader
@@ -263,7 +263,7 @@ class BatchScorer:
     def _frames(self, reading: ReadGroup) -> int:
         """Most frames of a video of this reading; 0 without one."""
         evidence: tuple[Evidence, ...] = reading.group.pairs[0].evidence if reading.group else ()
-        if not any(isinstance(e, VideoSegment) for e in evidence):
+        if not any(isinstance(e, Moving) for e in evidence):
             return 0
         most = self.reader.encoder.sampling.max_frames
         grids_N3 = reading.segment.evidence.vision.get("video_grid_thw") if reading.segment else None

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from ...core import ConfigError, Evidence, Image, ModelInputError, VideoSegment, evidence_key, media_path
+from ...core import ConfigError, Evidence, ModelInputError, evidence_key, media_path, media_paths
 from ...data_prep.media import file_stamp
 from ..inputs import EncodedEvidence
 
@@ -146,8 +146,7 @@ def prefix_key(evidence: tuple[Evidence, ...], media_root: str | Path | None, we
     Raises:
         MediaError: a file is not there.
     """
-    shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
-    files = [media_path(e.path, media_root).absolute() for e in shown]
+    files = [media_path(path, media_root).absolute() for e in evidence for path in media_paths(e)]
     return evidence_key(evidence), tuple((str(file), file_stamp(file)) for file in files), weights
 
 

@@ -38,11 +38,13 @@ from ...core import (
     Image,
     MediaError,
     ModelInputError,
+    Moving,
     ProofreelError,
     VideoSegment,
-    media_path,
+    Visual,
+    media_name,
 )
-from ...data_prep.media import FileHashes, FrameCache, file_stamp, frames_key
+from ...data_prep.media import FileHashes, FrameCache, frames_key, piece_stamps
 from ..inputs import (
     DTYPES,
     FORMAT,
@@ -55,7 +57,7 @@ from ..inputs import (
     unpack_features,
 )
 
-Piece = VideoSegment | Image
+Piece = Visual
 
 MAX_PATCHES = 16_384  # that the tower sees at once, unless one segment alone has more
 
@@ -279,7 +281,7 @@ class VisionFeatures:
         for piece in _shown(evidence):
             if (piece_features := self._kept(self._key(piece))) is None:
                 raise MediaError(
-                    f"{piece.path}: its features are not in {self.directory}, got {piece}; they were evicted or "
+                    f"{media_name(piece)}: its features are not in {self.directory}, got {piece}; they were evicted or "
                     "damaged since the run began: raise the limit and start again, kept ones are not computed twice"
                 )
             features[piece] = piece_features
@@ -379,14 +381,16 @@ class VisionFeatures:
         key = self._key(piece)
         media = read_media((piece,), self.encoder.sampling, self.media_root, frame_cache or self.frame_cache)
         if self._key(piece) != key:  # it is unknown which content was decoded
-            raise MediaError(f"{piece.path}: changes while it is read, got another content; wait until it is complete")
+            raise MediaError(
+                f"{media_name(piece)}: changes while it is read, got another content; wait until it is complete"
+            )
         n_frames = len(media.videos[0].times_s) if media.videos else 1
         return PiecePixels(piece, key, n_frames, self.encoder.pixels(media))
 
     def _compute(self, decoded_pieces: Sequence[PiecePixels], model: torch.nn.Module) -> dict[Piece, PieceFeatures]:
         """Show pieces to the tower, all videos at once and all images at once, and keep what it makes of them."""
         features: dict[Piece, PieceFeatures] = {}
-        for kind in (VideoSegment, Image):
+        for kind in (Moving, Image):
             some = [shown for shown in decoded_pieces if isinstance(shown.piece, kind)]
             if some:
                 pixels = {name: torch.cat([shown.pixels[name] for shown in some]) for name in some[0].pixels}
@@ -397,10 +401,10 @@ class VisionFeatures:
     def _keep(self, shown: PiecePixels, features_TH: torch.Tensor) -> PieceFeatures:
         if not features_TH.isfinite().all():
             raise ModelInputError(
-                f"{shown.piece.path}: the vision tower returned NaN or infinity, got {shown.piece}; "
+                f"{media_name(shown.piece)}: the vision tower returned NaN or infinity, got {shown.piece}; "
                 "check its dtype and weights"
             )
-        video = isinstance(shown.piece, VideoSegment)
+        video = isinstance(shown.piece, Moving)
         t, h, w = shown.pixels["video_grid_thw" if video else "image_grid_thw"][0].tolist()
         seconds = float(shown.pixels["second_per_grid_ts"]) if video else None
         features = PieceFeatures(features_TH.to("cpu", DTYPES[self.dtype]), (t, h, w), shown.n_frames, seconds)
@@ -432,19 +436,18 @@ class VisionFeatures:
         """The name of an entry; `MediaError` if the file is not there."""
         if isinstance(piece, VideoSegment) and piece.absent:
             read_media((piece,), self.encoder.sampling, self.media_root)  # which words the error
-        file = media_path(piece.path, self.media_root)
-        content = self._hashes.of(file, file_stamp(file))
-        segment = piece if isinstance(piece, VideoSegment) else VideoSegment(piece.path)
-        pixels = frames_key(content, segment, self.encoder.sampling)
+        content = self._hashes.of_piece(piece, piece_stamps(piece, self.media_root), self.media_root)
+        moving = VideoSegment(piece.path) if isinstance(piece, Image) else piece
+        pixels = frames_key(content, moving, self.encoder.sampling)
         return hashlib.sha256(f"{type(piece).__name__} {pixels} {self._made_by}".encode()).hexdigest()
 
 
 def _shown(evidence: tuple[Evidence, ...]) -> list[Piece]:
-    return [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+    return [e for e in evidence if isinstance(e, Visual)]
 
 
 def _in_order(evidence: tuple[Evidence, ...], features: Mapping[Piece, PieceFeatures]) -> MediaFeatures:
-    videos = tuple(features[e] for e in evidence if isinstance(e, VideoSegment))
+    videos = tuple(features[e] for e in evidence if isinstance(e, Moving))
     return MediaFeatures(videos, tuple(features[e] for e in evidence if isinstance(e, Image)))
 
 

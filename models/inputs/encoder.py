@@ -21,13 +21,28 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...core import Evidence, Image, MediaError, ModelInputError, Prompt, VideoSegment, media_path, seal, unseal
+from ...core import (
+    Evidence,
+    Image,
+    MediaError,
+    ModelInputError,
+    Moving,
+    Prompt,
+    VideoSegment,
+    Visual,
+    media_name,
+    media_path,
+    seal,
+    unseal,
+)
+from ...core import Frames as FrameFiles
 from ...data_prep.media import (
     SIDE_STEP,
     FrameCache,
     Frames,
     FrameSampling,
     frame_times,
+    frames_shown,
     guarded,
     image_size,
     probe,
@@ -153,17 +168,17 @@ def read_media(
     read = _read_guarded if cache is None else cache.read
     videos, images = [], []
     for e in evidence:
-        if isinstance(e, VideoSegment):
-            if e.absent:
-                raise MediaError(f"{e.path}: media is marked absent; add the file and rebuild with media: required")
+        if isinstance(e, VideoSegment) and e.absent:
+            raise MediaError(f"{e.path}: media is marked absent; add the file and rebuild with media: required")
+        if isinstance(e, Moving):
             videos.append(read(e, sampling, media_root))
         elif isinstance(e, Image):
             images.append(read(e, sampling, media_root).pixels_FHWC[0])
     return Media(tuple(videos), tuple(images), sized=True)
 
 
-def _read_guarded(piece: VideoSegment | Image, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
-    return guarded(read_media_piece, piece, sampling, media_root, name=str(media_path(piece.path, media_root)))
+def _read_guarded(piece: Visual, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
+    return guarded(read_media_piece, piece, sampling, media_root, name=str(media_path(media_name(piece), media_root)))
 
 
 class Encoder:
@@ -200,11 +215,11 @@ class Encoder:
 
     def check_readable(self, evidence: tuple[Evidence, ...]) -> None:
         """`ModelInputError` if the backbone has no vision tower and the evidence is visual; call it before decoding."""
-        shown = next((e for e in evidence if isinstance(e, (VideoSegment, Image))), None)
+        shown = next((e for e in evidence if isinstance(e, Visual)), None)
         if shown is not None and not self.layout.sees:
             raise ModelInputError(
                 f"evidence: a text backbone reads transcripts and passages only, got {type(shown).__name__} "
-                f"{shown.path!r}; give its transcript, or ask a verifier that sees"
+                f"{media_name(shown)!r}; give its transcript, or ask a verifier that sees"
             )
 
     def evidence(self, evidence: tuple[Evidence, ...], media: Media | MediaFeatures) -> EncodedEvidence:
@@ -244,25 +259,28 @@ class Encoder:
     def count_prefix_tokens(self, evidence: tuple[Evidence, ...], media_root: str | Path | None = None) -> int:
         """`len(evidence(...).ids_P)` without decoding the videos: only their headers are read."""
         self.check_readable(evidence)
-        shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+        shown = [e for e in evidence if isinstance(e, Visual)]
         return self.count_text_tokens(evidence) + sum(self.count_visual_tokens(e, media_root) for e in shown)
 
     def count_text_tokens(self, evidence: tuple[Evidence, ...]) -> int:
         """Tokens of a prefix that stand for no video or image."""
-        shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+        shown = [e for e in evidence if isinstance(e, Visual)]
         return len(self._ids(self.chat.prefix(evidence))) - len(shown)  # each has one placeholder in the text
 
-    def count_visual_tokens(self, piece: VideoSegment | Image, media_root: str | Path | None = None) -> int:
+    def count_visual_tokens(self, piece: Visual, media_root: str | Path | None = None) -> int:
         """Tokens of one video or image, from its header."""
         n_patches, height, width = self.grid(piece, media_root)
         return n_patches * height * width // self.merge_side**2
 
-    def grid(self, piece: VideoSegment | Image, media_root: str | Path | None = None) -> tuple[int, int, int]:
+    def grid(self, piece: Visual, media_root: str | Path | None = None) -> tuple[int, int, int]:
         """Temporal, vertical and horizontal patches of one video or image before merging, from its header."""
         self.check_readable((piece,))
         if isinstance(piece, Image):
             height, width = image_size(piece.path, media_root)
             return self._grid(1, height, width, piece.path)
+        if isinstance(piece, FrameFiles):
+            height, width = image_size(piece.paths[0], media_root)
+            return self._grid(len(frames_shown(piece, self.sampling)), height, width, piece.paths[0])
         info = guarded(probe, piece.path, media_root, name=piece.path)
         end_s = info.duration_s if piece.end_s is None else piece.end_s
         n_frames = len(frame_times(piece.start_s, end_s, self.sampling))

@@ -19,6 +19,7 @@ from urllib.parse import urlparse
 from ...core import (
     EVIDENCE_KINDS,
     Evidence,
+    Frames,
     Image,
     MediaError,
     ModelInputError,
@@ -28,6 +29,7 @@ from ...core import (
     VideoSegment,
     evidence_from_dict,
     media_path,
+    problems_of_evidence,
 )
 from ...data_prep.importers import Cue, cell_seconds, read_cues, transcript_of
 from ..decision import JudgedWindow, Ranked
@@ -67,6 +69,9 @@ def as_evidence(held: Any, media_root: Root = None, where: str = "evidence") -> 
         return (_of_file(os.fspath(held), media_root, where),)
     if isinstance(held, (VideoSegment, Image)):
         return (dataclasses.replace(held, path=str(held.path)) if isinstance(held.path, Path) else held,)
+    if isinstance(held, Frames):
+        in_memory = not all(isinstance(path, str) for path in held.paths)
+        return (_frames(held.paths, held.times_s, held.end_s, media_root, where) if in_memory else held,)
     if isinstance(held, (Transcript, Passage)):
         return (held,)
     if isinstance(held, (JudgedWindow, Ranked)):
@@ -103,7 +108,8 @@ def is_media_name(text: str) -> bool:
 
 
 def evidence_of_row(row: Mapping[str, Any], media_root: Root, where: str) -> tuple[Evidence, ...]:
-    """The evidence that the columns of a plain row name, in the order video, image, transcript, text; may be empty.
+    """The evidence that the columns of a plain row name, in the order video, frames, image, transcript, text;
+    may be empty.
 
     Raises:
         ModelInputError: a column that holds something else. RowError: a time that is none.
@@ -115,6 +121,8 @@ def evidence_of_row(row: Mapping[str, Any], media_root: Root, where: str) -> tup
     if (video := cells["video"]) not in (None, ""):
         (piece,) = as_evidence(Path(video) if isinstance(video, str) else video, media_root, f"{where}, video")
         evidence.append(_cut(piece, start_s or 0.0, end_s, f"{where}, video"))
+    if (frames := cells["frames"]) not in (None, ""):
+        evidence.append(_frames(frames, cells["times_s"], end_s, media_root, f"{where}, frames"))
     if (image := cells["image"]) not in (None, ""):
         evidence += _images(image, media_root, f"{where}, image")
     if (said := cells["transcript"]) not in (None, ""):
@@ -124,14 +132,15 @@ def evidence_of_row(row: Mapping[str, Any], media_root: Root, where: str) -> tup
             if not isinstance(text, str):
                 raise ModelInputError(f"{where}: {name} must be text, got {shown(text)}; write it as text")
             evidence.append(Passage(text))
-    if evidence and not (start_s is None and end_s is None) and cells["video"] is None and cells["transcript"] is None:
+    timed = any(cells[name] is not None for name in ("video", "frames", "transcript"))
+    if evidence and not (start_s is None and end_s is None) and not timed:
         raise ModelInputError(
             f"{where}: times belong to a video or transcript, got neither; name one or drop the times"
         )
     return tuple(evidence)
 
 
-_EVIDENCE_COLUMNS = ("video", "image", "transcript", "text", "passage")
+_EVIDENCE_COLUMNS = ("video", "frames", "times_s", "image", "transcript", "text", "passage")
 _TIMES = {"start_s": ("start_s", "start"), "end_s": ("end_s", "end")}
 _TIME_COLUMNS = ("start_s", "start", "end_s", "end")
 
@@ -262,6 +271,27 @@ def _images(image: Any, media_root: Root, where: str) -> tuple[Evidence, ...]:
     if isinstance(image, os.PathLike) or (isinstance(image, str) and not _DATA_URL.match(image)):
         return (Image(_located(os.fspath(image).strip(), media_root)),)
     return as_evidence(image, media_root, where)
+
+
+def _frames(held: Any, times_s: Any, end_s: float | None, media_root: Root, where: str) -> Frames:
+    """Frames whose files are found, or made of pictures in memory; what is wrong with their number or times."""
+    held, times_s = plain(held), plain(times_s)
+    held = json.loads(held) if isinstance(held, str) and held.startswith("[") else held
+    if not isinstance(held, (list, tuple)):
+        raise ModelInputError(f"{where}: must be a list of image files or pictures, got {shown(held)}; {_FRAMES}")
+    paths: list[str] = []
+    for i, each in enumerate(held):
+        (piece,) = _images(plain(each), media_root, f"{where}[{i}]")
+        if not isinstance(piece, Image):
+            raise ModelInputError(f"{where}[{i}]: a frame must be a picture, got {shown(each)}; {_FRAMES}")
+        paths.append(piece.path)
+    frames = Frames(tuple(paths), times_s, end_s)
+    if problems := problems_of_evidence(frames):
+        raise ModelInputError(f"{where}: {problems[0]}")
+    return frames
+
+
+_FRAMES = "e.g. Frames(['0001.png', '0002.png'], times_s=[0.0, 0.5])"
 
 
 def _transcript(said: Any, start_s: float | None, end_s: float | None, media_root: Root, where: str) -> Transcript:

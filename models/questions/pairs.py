@@ -28,7 +28,9 @@ from .values import column_of, is_column, plain, row_of, rows_of, shown, splits_
 _EXAMPLE = "e.g. [('The pan is on the stove.', 'clip.mp4')] or [{'claim': '...', 'video': 'clip.mp4', 'start_s': 2.8}]"
 _PAIR_FIELDS = tuple(field.name for field in dataclasses.fields(Pair))
 _COLUMNS = {name for names in COLUMNS.values() for name in names}
-_EVIDENCE = {name for field in ("video", "image", "transcript", "passage") for name in COLUMNS[field]}
+_EVIDENCE = {
+    name for field in ("video", "frames", "times", "image", "transcript", "passage") for name in COLUMNS[field]
+}
 _TIMES = {name for field in ("start", "end") for name in COLUMNS[field]}
 _LIKE_A_TIME = re.compile(r"(?:.*[_ ])?(?:start|begin|from|onset|end|stop|until|offset)(?:s|ing)?(?:[_ ].*)?", re.I)
 _LABEL_OF = {"1": "supported", "true": "supported", "0": "refuted", "false": "refuted"} | {x: x for x in LABELS}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-_OF_ROWS = {"claim", "evidence", "video", "image", "transcript", "text", "passage"}
+_OF_ROWS = {"claim", "evidence", "video", "frames", "image", "transcript", "text", "passage"}
 _MISSING = ("NAType", "NaTType")  # pandas' own; comparing them raises
 
 

@@ -24,6 +24,7 @@ from ...core import (
     POINT_S,
     Citation,
     Evidence,
+    Frames,
     Malformed,
     MediaError,
     ModelInputError,
@@ -358,7 +359,7 @@ def _in_time(cites: Sequence[Resolved]) -> tuple[Evidence, ...]:
 
 
 def _by_time(evidence: Evidence) -> tuple[float, str, str]:
-    start_s = evidence.start_s if isinstance(evidence, (VideoSegment, Transcript)) else None
+    start_s = evidence.start_s if isinstance(evidence, (VideoSegment, Frames, Transcript)) else None
     return math.inf if start_s is None else start_s, type(evidence).__name__, evidence_key((evidence,))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core import ConfigError, MediaError, VideoSegment
+from ...core import ConfigError, Frames, MediaError, Moving, VideoSegment, problems_of_evidence
 from ...data_prep.media import guarded, probe
 from ..decision import Judge, JudgedWindow, Verdict
 from ..display import localization_html
@@ -61,7 +61,7 @@ class Localization:
 def localize(
     verifier: ClaimScorer,
     claims: Sequence[str],
-    video: VideoSegment | str | Path,
+    video: VideoSegment | Frames | str | Path,
     *,
     windowing: Windowing | str | None = None,
     threshold: float | None = None,
@@ -74,7 +74,7 @@ def localize(
     Args:
         verifier: who judges the windows.
         claims: one sentence each.
-        video: the file, or a span of it.
+        video: the file, a span of it, or frames that were sampled from it.
         windowing: of the windows; the verifier's own. Shorter strides find edges more exactly, and cost more.
         threshold: a window supports a claim where p_supported is at least this; None: by the operating point.
         operating_point, prior: as for `Verifier.score_pairs`.
@@ -105,8 +105,10 @@ def localize(
     return [dataclasses.replace(each, media_root=scorer.media_root) for each in located]
 
 
-def _with_end(video: VideoSegment | str | Path, media_root: str | Path | None) -> VideoSegment:
+def _with_end(video: Moving | str | Path, media_root: str | Path | None) -> Moving:
     """A video as a segment whose end is known; as it is where the file cannot tell: reading it will say why."""
+    if isinstance(video, Frames):
+        return dataclasses.replace(video, end_s=video.until_s) if not problems_of_evidence(video) else video
     segment = video if isinstance(video, VideoSegment) else VideoSegment(str(video))
     if segment.end_s is not None or segment.absent:
         return segment
@@ -133,7 +135,7 @@ def _threshold(judge: Judge, threshold: float | None) -> Callable[[Verdict], boo
     return lambda verdict: verdict.p_supported >= threshold
 
 
-def _located(claim: str, segment: VideoSegment, verdict: Verdict, intervals_of: FindIntervals) -> Localization:
+def _located(claim: str, segment: Moving, verdict: Verdict, intervals_of: FindIntervals) -> Localization:
     """What a verdict says of its windows; of a video that was judged whole, that is the one window."""
     windows = verdict.windows or (JudgedWindow(segment, verdict),)
     intervals = () if verdict.error else intervals_of(windows)

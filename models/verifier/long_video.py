@@ -26,16 +26,18 @@ from tqdm import tqdm
 from ...core import (
     CalibrationError,
     Evidence,
+    Frames,
     MediaError,
     ModelInputError,
+    Moving,
     Pair,
     ProofreelError,
     Transcript,
-    VideoSegment,
     evidence_key,
+    media_name,
     problems_of,
 )
-from ...data_prep.media import check_segment, guarded, probe
+from ...data_prep.media import check_segment, frames_within, guarded, probe
 from ..decision import Decision, Judge, JudgedWindow, Route, Verdict, failed
 from ..engine import Answer, BatchScorer, Progress, SegmentReader
 from ..inputs import Windowing
@@ -46,7 +48,7 @@ class Division:
     """The route of a pair; of one that is divided, each part's segment and evidence; or why it cannot be divided."""
 
     route: Route = "whole"
-    segments: tuple[VideoSegment, ...] = ()
+    segments: tuple[Moving, ...] = ()
     evidences: tuple[tuple[Evidence, ...], ...] = ()
     error: str | None = None
 
@@ -78,7 +80,7 @@ class Divider:
         return WHOLE if division.route == "sources" and self._fits(pair, n_tokens) else division
 
     def _divided(self, evidence: tuple[Evidence, ...]) -> tuple[Division, int]:
-        videos = {at: e for at, e in enumerate(evidence) if isinstance(e, VideoSegment)}
+        videos = {at: e for at, e in enumerate(evidence) if isinstance(e, Moving)}
         cuts = {at: self._cut(video) for at, video in videos.items()}
         if any(len(cut) > 1 for cut in cuts.values()):
             return _division("windows", evidence, cuts), 0
@@ -87,12 +89,14 @@ class Divider:
         n_tokens = self.encoder.count_prefix_tokens(evidence, self.media_root)
         return _division("sources", evidence, cuts), n_tokens
 
-    def _cut(self, video: VideoSegment) -> tuple[VideoSegment, ...]:
+    def _cut(self, video: Moving) -> tuple[Moving, ...]:
         """The windows of a video; of one that is a single window, itself, so that it is known again as what it is.
 
         Raises:
             MediaError: the span is not in the file. ModelInputError: too many windows.
         """
+        if isinstance(video, Frames):
+            return self._cut_frames(video)
         if video.absent:
             raise MediaError(f"{video.path}: media is marked absent, got absent=True; add the file")
         info = guarded(probe, video.path, self.media_root, name=video.path)
@@ -102,6 +106,15 @@ class Divider:
         if len(spans) == 1:
             return (video,)
         return tuple(dataclasses.replace(video, start_s=start_s, end_s=end_s) for start_s, end_s in spans)
+
+    def _cut_frames(self, frames: Frames) -> tuple[Moving, ...]:
+        """The same of frames; those that are too sparse for windows, which would hold one or none, are one."""
+        until_s = frames.until_s
+        n_windows = max(1.0, (until_s - frames.start_s) / self.windowing.length_s)
+        spans = self.windowing.cut(frames.start_s, until_s) if len(frames.paths) >= 2 * n_windows else ()
+        if len(spans) <= 1:
+            return (frames,)
+        return tuple(dict.fromkeys(frames_within(frames, *span) for span in spans))
 
     def _fits(self, pair: Pair, n_tokens: int) -> bool:
         try:
@@ -222,7 +235,7 @@ def _caution(decision: Decision, windowing: Windowing | None) -> str:
     return f"{_CALIBRATED_ON} {theirs}, judges it {ours}: probabilities of long evidence need not hold"
 
 
-def _division(route: Route, evidence: tuple[Evidence, ...], cuts: dict[int, tuple[VideoSegment, ...]]) -> Division:
+def _division(route: Route, evidence: tuple[Evidence, ...], cuts: dict[int, tuple[Moving, ...]]) -> Division:
     """One part for each segment of `cuts`, by the place of the video in the evidence."""
     parts = [(at, segment) for at, cut in cuts.items() for segment in cut]
     return Division(
@@ -230,15 +243,13 @@ def _division(route: Route, evidence: tuple[Evidence, ...], cuts: dict[int, tupl
     )
 
 
-def _beside(
-    evidence: tuple[Evidence, ...], at: int, segment: VideoSegment, is_only_video: bool
-) -> tuple[Evidence, ...]:
+def _beside(evidence: tuple[Evidence, ...], at: int, segment: Moving, is_only_video: bool) -> tuple[Evidence, ...]:
     """The evidence with a segment in the place of its video, and without other videos."""
     video, shown = evidence[at], list[Evidence]()
     for place, piece in enumerate(evidence):
         if place == at:
             shown.append(segment)
-        elif not isinstance(piece, VideoSegment):
+        elif not isinstance(piece, Moving):
             timed = is_only_video and isinstance(piece, Transcript) and _overlap(piece, video)
             if not timed or _overlap(piece, segment):
                 shown.append(piece)
@@ -248,14 +259,15 @@ def _beside(
 def _overlap(transcript: Evidence, shown: Evidence) -> bool:
     """Whether speech of known times overlaps a video segment."""
     assert isinstance(transcript, Transcript)
-    assert isinstance(shown, VideoSegment)
+    assert isinstance(shown, Moving)
     if transcript.start_s is None or transcript.end_s is None:
         return False
-    return transcript.end_s > shown.start_s and (shown.end_s is None or transcript.start_s < shown.end_s)
+    end_s = shown.until_s if isinstance(shown, Frames) else shown.end_s
+    return transcript.end_s > shown.start_s and (end_s is None or transcript.start_s < end_s)
 
 
-def _name(route: Route, segment: VideoSegment) -> str:
+def _name(route: Route, segment: Moving) -> str:
     if route == "sources":
-        return f"source {segment.path}"
+        return f"source {media_name(segment)}"
     end = "the end" if segment.end_s is None else f"{segment.end_s:g} s"
-    return f"{segment.path}, window {segment.start_s:g} s to {end}"
+    return f"{media_name(segment)}, window {segment.start_s:g} s to {end}"

@@ -6,7 +6,6 @@ and compares what the margins do not show: calibration, thresholds, sampling.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,14 +19,13 @@ from safetensors.numpy import load_file, save_file
 from ...core import (
     DirectoryError,
     Evidence,
-    Image,
     Pair,
-    VideoSegment,
     evidence_from_dict,
     evidence_key,
     evidence_to_dict,
     schema_problem,
     sha256_of,
+    with_media_paths,
 )
 from ...data_prep.media import Frames
 from ..backbones import read_json
@@ -226,9 +224,7 @@ def _first_groups(pairs: Sequence[Pair]) -> list[list[Pair]]:
 
 def _portable(evidence: Evidence) -> Evidence:
     """The evidence without its folder: golden media travel inside the directory, and no path of a machine should."""
-    if isinstance(evidence, (VideoSegment, Image)):
-        return dataclasses.replace(evidence, path=Path(evidence.path).name)
-    return evidence
+    return with_media_paths(evidence, lambda path: Path(path).name)
 
 
 def _small(media: Media) -> Media:

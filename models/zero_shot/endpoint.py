@@ -32,10 +32,10 @@ from ...core import (
     Evidence,
     Image,
     ModelInputError,
+    Moving,
     Pair,
     Prompt,
     ProofreelError,
-    VideoSegment,
     evidence_key,
     problems_of,
 )
@@ -222,7 +222,7 @@ def evidence_parts(
     worded = (prompt or Prompt()).parts(evidence)
     parts: list[dict[str, Any]] = []
     for piece, part in zip(evidence, worded, strict=True):
-        if isinstance(piece, VideoSegment):
+        if isinstance(piece, Moving):
             frames = next(videos)
             for time_s, frame_HWC in zip(frames.times_s, frames.pixels_FHWC, strict=True):
                 parts += [{"type": "text", "text": f"{_clock(time_s)}\n"}] if timed else []

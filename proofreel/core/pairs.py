@@ -1,6 +1,6 @@
 """The row of every data set: a claim, its evidence and its label.
 
-`Pair` is what importers yield, what data sets store and what `Verifier.score_pairs` takes. Evidence is one of four
+`Pair` is what importers yield, what data sets store and what `Verifier.score_pairs` takes. Evidence is one of five
 frozen types; a pair holds a tuple of them, judged together.
 """
 
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, SupportsFloat, get_args
 
 from .errors import RowError
 
@@ -85,12 +85,60 @@ class Passage:
     _repr_html_ = _as_html
 
 
-Evidence = VideoSegment | Transcript | Image | Passage
+@dataclass(frozen=True, init=False)
+class Frames:
+    """Frames of a video that somebody has sampled already: image files of one size, and when each is shown.
+
+    Attributes:
+        paths: one file per frame, two at least, each like the path of an `Image`.
+        times_s: seconds from the start of the video; strictly increasing.
+        end_s: when the last frame is over; None: it is shown as long as the others are on average.
+    """
+
+    paths: tuple[str, ...]
+    times_s: tuple[float, ...]
+    end_s: float | None = None
+    _repr_html_ = _as_html
+
+    def __init__(self, paths: Iterable[Any], times_s: Iterable[float], end_s: float | None = None) -> None:
+        """Any sequences; what is wrong with them is said where pairs are checked.
+
+        `as_evidence` and `Verifier.score` also take pictures in memory in the place of paths, and store them.
+        """
+        known = isinstance(paths, Iterable) and not isinstance(paths, str)
+        files = tuple(str(path) if isinstance(path, Path) else path for path in paths) if known else paths
+        times = tuple(map(_seconds, times_s)) if isinstance(times_s, Iterable) else times_s
+        for name, value in (("paths", files), ("times_s", times), ("end_s", end_s)):
+            object.__setattr__(self, name, value)
+
+    @property
+    def start_s(self) -> float:
+        """When the first frame is shown."""
+        return self.times_s[0]
+
+    @property
+    def until_s(self) -> float:
+        """When the last frame is over."""
+        if self.end_s is not None:
+            return self.end_s
+        return self.times_s[-1] + (self.times_s[-1] - self.times_s[0]) / max(1, len(self.times_s) - 1)
+
+
+def _seconds(value: Any) -> Any:
+    """A number of NumPy or a whole number as a float: equal times are equal evidence."""
+    return float(value) if isinstance(value, SupportsFloat) and not isinstance(value, (bool, str)) else value
+
+
+Moving = VideoSegment | Frames
+"""Evidence that the network sees as a video."""
+Visual = VideoSegment | Frames | Image
+Evidence = VideoSegment | Transcript | Image | Passage | Frames
 EVIDENCE_KINDS: dict[str, type] = {
     "video": VideoSegment,
     "transcript": Transcript,
     "image": Image,
     "passage": Passage,
+    "frames": Frames,
 }
 _KIND_OF: dict[type, str] = {cls: kind for kind, cls in EVIDENCE_KINDS.items()}
 
@@ -157,11 +205,12 @@ class Pair:
 
 def evidence_to_dict(evidence: Evidence) -> dict[str, Any]:
     """`{"kind": "video", "path": ..., ...}`: the stored form of one piece of evidence."""
-    return {"kind": _KIND_OF[type(evidence)], **vars(evidence)}
+    lists = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(evidence).items()}
+    return {"kind": _KIND_OF[type(evidence)], **lists}
 
 
 def evidence_kinds(evidences: Iterable[Evidence]) -> tuple[str, ...]:
-    """The sorted kinds of these pieces, out of video, transcript, image and passage."""
+    """The sorted kinds of these pieces, out of the keys of `EVIDENCE_KINDS`."""
     return tuple(sorted({_KIND_OF[type(e)] for e in evidences}))
 
 
@@ -234,16 +283,63 @@ def _type_problems(pair: Pair) -> Iterable[str]:
         yield f"meta must be an object, got {pair.meta!r}; write {{name: value}}"
 
 
+def problems_of_evidence(evidence: Evidence) -> list[str]:
+    """What is wrong with a piece of evidence that can be seen without opening its media."""
+    return list(_evidence_problems(evidence))
+
+
 def _evidence_problems(evidence: Evidence) -> Iterable[str]:
     if isinstance(evidence, (Transcript, Passage)):
         if not isinstance(evidence.text, str) or not evidence.text.strip():
             yield f"evidence text is empty, got {evidence.text!r}; give the text or leave the evidence out"
+    elif isinstance(evidence, Frames):
+        yield from _frames_problems(evidence)
     elif not isinstance(evidence.path, str) or not evidence.path:
         yield f"evidence has no path, got {evidence.path!r}; name the media file"
     if isinstance(evidence, VideoSegment) and evidence.start_s is None:
         yield "start_s is missing, got None; a segment starts at a number of seconds, 0 for the start of the file"
     if isinstance(evidence, (VideoSegment, Transcript)):
         yield from span_problems(evidence.start_s, evidence.end_s)
+
+
+def _frames_problems(frames: Frames) -> Iterable[str]:
+    paths, times_s = frames.paths, frames.times_s
+    if not (isinstance(paths, tuple) and all(isinstance(path, str) and path for path in paths)):
+        yield f"frames have no paths, got {paths!r:.100}; give a list of image files"
+    elif not (isinstance(times_s, tuple) and all(map(_is_number, times_s))):
+        yield f"frames have no times, got times_s={times_s!r:.100}; give the seconds at which each is shown"
+    elif len(paths) != len(times_s):
+        yield f"frames and times differ in number, got {len(paths)} and {len(times_s)}; give one time per frame"
+    elif len(paths) < 2:
+        yield f"frames are fewer than two, got {len(paths)}; give more of them, or a single one as an image"
+    elif times_s[0] < 0:
+        yield f"times_s[0] is negative, got {times_s[0]}; times count from the start of the video"
+    elif (at := next((i for i in range(1, len(times_s)) if times_s[i] <= times_s[i - 1]), None)) is not None:
+        got = f"times_s[{at - 1}] = {times_s[at - 1]}, times_s[{at}] = {times_s[at]}"
+        yield f"times of frames do not increase, got {got}; put the frames in order of time, each once"
+    elif frames.end_s is not None and not (_is_number(frames.end_s) and frames.end_s > times_s[-1]):
+        yield f"end_s of frames must come after the last, got {frames.end_s!r} with a frame at {times_s[-1]} s; fix it"
+
+
+def media_paths(evidence: Evidence) -> tuple[str, ...]:
+    """The files that a piece of evidence names, in its order; none for text."""
+    if isinstance(evidence, Frames):
+        return evidence.paths
+    return (evidence.path,) if isinstance(evidence, (VideoSegment, Image)) else ()
+
+
+def with_media_paths(evidence: Evidence, rename: Callable[[str], str]) -> Evidence:
+    """The same piece with every file under its new name; texts as they are."""
+    if isinstance(evidence, Frames):
+        return dataclasses.replace(evidence, paths=tuple(map(rename, evidence.paths)))
+    if isinstance(evidence, (VideoSegment, Image)):
+        return dataclasses.replace(evidence, path=rename(evidence.path))
+    return evidence
+
+
+def media_name(evidence: Visual) -> str:
+    """What messages call a piece: its file, or the first of its files."""
+    return media_paths(evidence)[0]
 
 
 def span_problems(start_s: float | None, end_s: float | None) -> Iterable[str]:

@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 
 from .errors import ConfigError
-from .pairs import Evidence, Image, Pair, Passage, Transcript, VideoSegment
+from .pairs import Evidence, Image, Moving, Pair, Passage, Transcript, media_name
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Prompt:
         return self.response_prefix + (self.supported_word if pair.label == "supported" else self.refuted_word)
 
     def _part(self, evidence: Evidence) -> dict[str, str]:
-        if isinstance(evidence, VideoSegment):
-            return {"type": "video", "video": evidence.path}
+        if isinstance(evidence, Moving):
+            return {"type": "video", "video": media_name(evidence)}
         if isinstance(evidence, Image):
             return {"type": "image", "image": evidence.path}
         if isinstance(evidence, Passage):

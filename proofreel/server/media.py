@@ -21,7 +21,7 @@ from typing import Any
 
 from PIL import Image as PILImage
 
-from proofreel.core import Evidence, Image, MediaError, VideoSegment, media_path
+from proofreel.core import Evidence, Image, MediaError, VideoSegment, Visual, media_path, media_paths
 from proofreel.data_prep.media import (
     FileStamp,
     FrameCache,
@@ -41,6 +41,8 @@ PICTURE_PIXELS = (28 * 28, 320 * 200)
 """Bounds on one frame of the page."""
 IMAGE_PIXELS = (28 * 28, 960 * 640)
 """Bounds on an image of the page."""
+
+_NAMED = 8  # files of a task that messages name
 
 
 @dataclass(frozen=True)
@@ -155,9 +157,10 @@ def prepare(library: Library, evidence: tuple[Evidence, ...]) -> None:
                     f"{piece.path}: span is too long, got {length_s:.1f} of at most {library.max_span_s:g} s; "
                     "shorten it, or raise --max-span-s"
                 )
-        elif isinstance(piece, Image):
-            _check_pixels(library, piece.path)
-        if isinstance(piece, (VideoSegment, Image)):
+        elif isinstance(piece, Visual):
+            for path in media_paths(piece):
+                _check_pixels(library, path)
+        if isinstance(piece, Visual):
             _cache(library.cache, library.cache_gib).read(piece, library.sampling, library.root)
 
 
@@ -171,12 +174,12 @@ def describe(library: Library, path: str) -> dict[str, Any]:
     return {"path": path, "kind": "video", "duration_s": info.duration_s, **size, "fps": info.fps}
 
 
-def picture(library: Library, piece: VideoSegment | Image) -> list[tuple[float | None, bytes]]:
+def picture(library: Library, piece: Visual) -> list[tuple[float | None, bytes]]:
     """(time in seconds, JPEG) of what a verifier looks at in a segment or image, large enough for a person."""
     if isinstance(piece, Image):
         _check_pixels(library, piece.path)
         return [(None, _jpeg(read_media_piece(piece, _pictures(library, IMAGE_PIXELS), library.root).pixels_FHWC[0]))]
-    frames = read_frames(piece, _pictures(library, PICTURE_PIXELS), library.root)
+    frames = read_media_piece(piece, _pictures(library, PICTURE_PIXELS), library.root)
     times_s = [float(t) for t in frames.times_s]
     return [(t, _jpeg(pixels)) for t, pixels in zip(times_s, frames.pixels_FHWC, strict=True) if math.isfinite(t)]
 
@@ -214,8 +217,7 @@ def _work(task: Task) -> Any:
 
 def _paths(task: Task) -> list[str]:
     pieces = task.given if isinstance(task.given, tuple) else (task.given,)
-    paths = [p if isinstance(p, str) else p.path for p in pieces if isinstance(p, (str, VideoSegment, Image))]
-    return sorted({*paths})
+    return sorted({path for p in pieces for path in ((p,) if isinstance(p, str) else media_paths(p))})
 
 
 def _files(task: Task) -> list[str]:
@@ -223,7 +225,9 @@ def _files(task: Task) -> list[str]:
 
 
 def _name(task: Task) -> str:
-    return " and ".join(_paths(task))
+    paths = _paths(task)
+    more = [f"{len(paths) - _NAMED} more"] if len(paths) > _NAMED else []
+    return " and ".join([*paths[:_NAMED], *more])
 
 
 def _stamp(file: str) -> FileStamp | None:

@@ -15,8 +15,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from proofreel.core import Evidence, Image, MediaError, Pair, ProofreelError, VideoSegment, evidence_key, media_path
-from proofreel.data_prep.media import FileStamp, file_stamp
+from proofreel.core import Evidence, MediaError, Pair, ProofreelError, Visual, evidence_key
+from proofreel.data_prep.media import FileStamp, piece_stamps
 
 from .media import Library, MediaPool, Task, describe, prepare
 from .middleware import Measures
@@ -123,7 +123,7 @@ class Desk:
     def _stamps(self, evidence: tuple[Evidence, ...]) -> list[FileStamp]:
         """The state of each file."""
         root = self._library.root
-        return [file_stamp(media_path(e.path, root)) for e in evidence if isinstance(e, (VideoSegment, Image))]
+        return [stamp for e in evidence if isinstance(e, Visual) for stamp in piece_stamps(e, root)]
 
     def _prepared(self, key: str, stamps: list[FileStamp], error: BaseException | None) -> None:
         with self._changed:

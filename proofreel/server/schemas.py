@@ -6,6 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, TypeAdapter
 
+MAX_FRAMES = 4096
+"""Of one piece of evidence: a verifier looks at fewer, and each is a file that is opened."""
+
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -50,7 +53,16 @@ class PassagePiece(Strict):
     text: str
 
 
-Piece = Annotated[VideoPiece | TranscriptPiece | ImagePiece | PassagePiece, Field(discriminator="kind")]
+class FramesPiece(Strict):
+    """Frames of a video that were sampled already: one image each, as in an image piece, and when each is shown."""
+
+    kind: Literal["frames"]
+    paths: list[str] = Field(min_length=2, max_length=MAX_FRAMES)
+    times_s: list[Seconds] = Field(min_length=2, max_length=MAX_FRAMES)
+    end_s: Seconds | None = None
+
+
+Piece = Annotated[VideoPiece | TranscriptPiece | ImagePiece | PassagePiece | FramesPiece, Field(discriminator="kind")]
 
 PIECE: TypeAdapter[Any] = TypeAdapter(Piece)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -17,14 +17,18 @@ from starlette.concurrency import run_in_threadpool
 
 from proofreel.core import (
     Evidence,
+    Frames,
     MediaError,
     ModelInputError,
+    Moving,
     Pair,
     VideoSegment,
     evidence_from_dict,
     evidence_key,
     evidence_to_dict,
+    media_name,
     problems_of,
+    problems_of_evidence,
 )
 from proofreel.data_prep.importers import Cue
 from proofreel.models.decision import Judge, Verdict, failed, with_prior
@@ -124,7 +128,7 @@ class Office:
         evidence: list[Evidence] = []
         for i, piece in enumerate(pieces[: self.limits.max_evidence]):
             with faults.at(f"{where}[{i}]"):
-                named = piece | ({"path": self.root.find(piece["path"])} if "path" in piece else {})
+                named = _named_paths(piece, self.root.find)
                 evidence.append(evidence_from_dict(named, f"{where}[{i}]"))
                 self._check_piece(evidence[-1], f"{where}[{i}]", faults)
         with faults.at(where):
@@ -156,8 +160,9 @@ class Office:
             faults.add(RefusedError(400, f"{where}: {problem}"), where)
         with faults.at(where):
             check_text(getattr(piece, "text", ""), where)
-        if isinstance(piece, VideoSegment) and piece.end_s is not None:
-            length_s = piece.end_s - piece.start_s
+        end_s = _end_s(piece)
+        if isinstance(piece, Moving) and end_s is not None:
+            length_s = end_s - piece.start_s
             if length_s > self.limits.max_span_s:
                 length = f"{length_s:g} of at most {self.limits.max_span_s:g} s"
                 message = f"{where}: span is too long, got {length}; shorten it, or ask in parts"
@@ -204,8 +209,21 @@ def as_answer(verdict: Verdict, root: MediaRoot) -> VerdictAnswer:
     )
 
 
-def _span(segment: VideoSegment, root: MediaRoot) -> dict[str, Any]:
-    return {"path": root.hide(segment.path), "start_s": segment.start_s, "end_s": segment.end_s}
+def _span(segment: Moving, root: MediaRoot) -> dict[str, Any]:
+    return {"path": root.hide(media_name(segment)), "start_s": segment.start_s, "end_s": _end_s(segment)}
+
+
+def _end_s(piece: Evidence) -> float | None:
+    """When a video or frames end, as far as their piece says; None for other pieces, and for faulty frames."""
+    if isinstance(piece, Frames):
+        return None if problems_of_evidence(piece) else piece.until_s
+    return piece.end_s if isinstance(piece, VideoSegment) else None
+
+
+def _named_paths(piece: dict[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
+    """A piece as JSON with every path renamed."""
+    one = {"path": rename(piece["path"])} if "path" in piece else {}
+    return piece | one | ({"paths": [*map(rename, piece["paths"])]} if "paths" in piece else {})
 
 
 def body_faults(office: Office, body: Any, faults: Faults) -> None:
@@ -217,8 +235,7 @@ def body_faults(office: Office, body: Any, faults: Faults) -> None:
         except ValidationError:
             continue  # said already
         with faults.at(f"evidence[{i}]"):
-            if "path" in piece:
-                office.root.find(piece["path"])
+            _named_paths(piece, office.root.find)
 
 
 async def attribute(office: Office, request: AttributeRequest) -> AttributeAnswer:
@@ -257,7 +274,7 @@ async def _questions(office: Office, request: AttributeRequest) -> AttributionPa
 
 
 def _shown(piece: dict[str, Any], root: MediaRoot) -> dict[str, Any]:
-    return piece | ({"path": root.hide(piece["path"])} if "path" in piece else {})
+    return _named_paths(piece, root.hide)
 
 
 async def verdicts_of(office: Office, pairs: list[Pair], judge: Judge) -> list[Verdict]:
