@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core import Evidence, Image, Pair, ProofreelError, VideoSegment, evidence_key
+from ...core import Evidence, Pair, ProofreelError, Visual, evidence_key
 from ...models.backbones import part_of
 from ...models.cascades import CascadeStage
 from ...models.verifier import Divider
@@ -109,7 +109,7 @@ def _evidence_tokens(stage: CascadeStage, evidence: tuple[Evidence, ...]) -> tup
     try:
         if not evidence:
             return 0, 0
-        shown = [e for e in evidence if isinstance(e, (VideoSegment, Image))]
+        shown = [e for e in evidence if isinstance(e, Visual)]
         n_visual = sum(encoder.count_visual_tokens(e, root) for e in shown)
         return encoder.count_prefix_tokens(evidence, root), n_visual
     except ProofreelError:
