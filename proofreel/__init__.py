@@ -12,7 +12,16 @@ from proofreel.core import on_first_use
 from proofreel.core import show_evidence_with as _show_evidence_with
 
 if TYPE_CHECKING:
-    from proofreel.core import Frames, Image, Pair, Passage, ProofreelError, Transcript, VideoSegment
+    from proofreel.core import (
+        Frames,
+        Image,
+        Pair,
+        Passage,
+        ProofreelError,
+        Transcript,
+        VideoSegment,
+        allow_remote,
+    )
     from proofreel.models.cascades import Cascade
     from proofreel.models.decision import Ranked, Verdict
     from proofreel.models.inputs import Windowing
@@ -57,6 +66,7 @@ __all__ = [
     "Verifier",
     "VideoSegment",
     "Windowing",
+    "allow_remote",
     "as_pairs",
 ]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import proofreel
-from proofreel.core import nearest
+from proofreel.core import ConfigError, allow_remote, nearest
 
 COMMANDS = {
     "build": ("proofreel.data_prep.build", "annotations -> data set of (claim, evidence, label)"),
@@ -44,9 +44,12 @@ COMMANDS = {
 }
 
 HELP = (
-    "usage: proofreel <command> [--help] [options]\n\n"
+    "usage: proofreel [--remote PREFIX ...] <command> [--help] [options]\n\n"
     "Proofreel(claim, evidence) -> P(supported): multimodal claim verifiers, trained, calibrated and published.\n\n"
-    "commands:\n" + "".join(f"  {name:<10} {text}\n" for name, (_, text) in COMMANDS.items())
+    "commands:\n"
+    + "".join(f"  {name:<10} {text}\n" for name, (_, text) in COMMANDS.items())
+    + "\n--remote PREFIX, before the command and as often as wanted: let it fetch files whose address begins so, e.g.\n"
+    "s3://bucket/clips, hf://datasets/owner/name, https://data.example.org; see docs/media.md\n"
 )
 
 
@@ -56,6 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[:1] == ["--version"]:
         print(f"proofreel {proofreel.__version__}")
         return 0
+    prefixes: list[str] = []
+    while words[:1] == ["--remote"]:
+        prefixes, words = [*prefixes, *words[1:2]], words[2:]
+    if prefixes:
+        try:
+            allow_remote(*prefixes)
+        except ConfigError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 2
     if not words or words[0] in ("-h", "--help"):
         print(HELP)
         return 0 if words else 2

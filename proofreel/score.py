@@ -36,10 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     first = int(os.environ.get("RANK", 0)) == 0
 
-    from proofreel.core import ProofreelError
+    from proofreel.core import ProofreelError, media_path
 
     try:
         _check_out(args.out)
+        args.claims = media_path(args.claims, None)
         claims = _claims(args)
         if first:
             _list_rejected(args.out, claims)
@@ -82,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="proofreel score", description=__doc__)
     parser.add_argument("directory", help="verifier or cascade directory, or hub id")
     parser.add_argument(
-        "--claims", type=Path, required=True, help=".jsonl, .json, .csv, .parquet or a folder of tables"
+        "--claims", required=True, help=".jsonl, .json, .csv, .parquet or a folder of tables; or an address"
     )
     parser.add_argument("--media", type=Path, help="folder that relative paths of videos and images start from")
     parser.add_argument("--out", type=Path, required=True, help="file to write: .csv, .jsonl or .parquet")

@@ -10,6 +10,7 @@ need no options:
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ from ..importers import (
     reject,
     tables,
 )
-from ..media import outside_root
+from ..media import outside_root, picture_directory
 from .chat import is_chat_row, pair_of_chat
 
 # Columns of plain rows: the field of a pair, and the names it may have, the first of them ours.
@@ -141,7 +142,8 @@ def inside_media(claims: ClaimFile, media_root: Path) -> ClaimFile:
 def _inside(row: ClaimRow, media_root: Path) -> ClaimRow:
     if isinstance(row.item, Rejected):
         return row
-    shown = (path for e in row.item.evidence for path in media_paths(e))
+    kept = str(picture_directory()) + os.sep
+    shown = (path for e in row.item.evidence for path in media_paths(e) if not path.startswith(kept) or ".." in path)
     problems = [problem for path in shown if (problem := outside_root(path, media_root))]
     if not problems:
         return row
@@ -210,7 +212,7 @@ def _columns(path: Path) -> tuple[Any, tuple[str, ...]]:
             f"{path}: rows name no evidence, got the columns {sorted(known)}; name one of video, frames, image, "
             "transcript and text"
         )
-    options = {"label": "", "labels": _LABELS if "label" in used else ()} | used
+    options = {"store": str(picture_directory()), "label": "", "labels": _LABELS if "label" in used else ()} | used
     if not known:
         options["passage"] = "text"
     unused = sorted(name for name in known if name not in used.values() and "." not in name)

@@ -8,6 +8,7 @@ encoding: a clip that exists is whole, and is not cut again.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -25,7 +26,12 @@ import av.error
 import numpy as np
 from tqdm import tqdm
 
-from ...core import MediaError, VideoSegment, sha256_of
+from ...core import (
+    MediaError,
+    VideoSegment,
+    media_path,
+    sha256_of,
+)
 from ..media import (
     PacketIndex,
     check_segment,
@@ -106,6 +112,7 @@ def cut_segment(segment: VideoSegment, directory: Path) -> Path:
     Raises:
         MediaError: the source cannot be read, the span is not in it, or a frame of the span cannot be decoded.
     """
+    segment = dataclasses.replace(segment, path=str(media_path(segment.path, None)))
     info = probe(segment.path)
     if problems := check_segment(segment, info):
         raise MediaError(f"{segment.path}: {'; '.join(problems)}")

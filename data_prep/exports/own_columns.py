@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...core import RowError, sha256_of
-from ..importers import Record, Rejected, TabularFile, tables
+from ..importers import Record, Rejected, TabularFile, holds_bytes, tables
 from .claim_files import ClaimFile, ClaimRow
 
 WITH_COLUMNS = ("rows", "chat", "pairs")  # of the other formats an item may hold many claims
@@ -86,7 +86,8 @@ def _values(table: TabularFile) -> Iterator[dict[str, Any]]:
     if table.file.endswith(".csv"):
         yield from _csv_values(Path(table.file))
         return
-    records = table.records(frozenset() if table.schema is None else frozenset(table.schema.names))
+    schema = _schema(table)
+    records = table.records(frozenset() if schema is None else frozenset(schema.names))
     for record in records:
         if isinstance(record, Record):
             yield record.value if isinstance(record.value, dict) else {}
@@ -123,4 +124,7 @@ def _is_json(table: TabularFile) -> bool:
 
 
 def _schema(table: TabularFile) -> pa.Schema | None:
-    return None if table.schema is None else table.schema.remove_metadata()
+    """Without columns of bytes: pictures of all rows at once are more than memory holds."""
+    if table.schema is None:
+        return None
+    return pa.schema([field for field in table.schema if not holds_bytes(field.type)])

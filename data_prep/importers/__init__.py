@@ -30,7 +30,7 @@ from .murgat import bare_fact, murgat_problem, murgat_reasoning
 from .pairs import pair_from, pairs_suffix, read_pair_records
 from .qa_statements import statement
 from .table import cell_seconds, modality_of
-from .tabular_files import SUFFIXES, TabularFile, cell, missing_columns, tables
+from .tabular_files import SUFFIXES, TabularFile, cell, holds_bytes, missing_columns, tables
 from .transcripts import Cue, Transcripts, read_cues, transcript_of
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "conceptual_claim",
     "contextual_claim",
     "formats_table",
+    "holds_bytes",
     "kind_of",
     "missing_columns",
     "modality_of",

@@ -25,6 +25,7 @@ from ...core import (
     Evidence,
     Frames,
     Image,
+    MediaError,
     Modality,
     Pair,
     Passage,
@@ -36,6 +37,7 @@ from ...core import (
     media_paths,
     problems_of_evidence,
 )
+from ..media import keep_picture
 from .base import Importer, Record, Rejected, Row, kind_of, reject
 from .tabular_files import TabularFile, cell, missing_columns, tables
 
@@ -54,12 +56,14 @@ class TableOptions:
         claim to soft_label: the columns of a pair's fields. `video`, `frames`, `image`, `transcript` and `passage` are
             evidence, at least one is needed; `start` and `end` (seconds, or M:SS and H:MM:SS) are the span of video
             and transcript. `frames` is a list of image files, `times` that of the seconds at which each is shown.
-            `split` may be `_split`, what a saved data set calls the part a row is in.
+            `split` may be `_split`, what a saved data set calls the part a row is in. `image`, and each of `frames`,
+            may also be a picture itself, as bytes or as `datasets` stores it, {bytes, path}; `image` a list of them.
         labels: what the values of `label` mean, as "value=label", a number or boolean by its JSON text, e.g.
             ("1=supported", "0=refuted", "null=none"); `none` is a row without a judgment. Empty: the values are labels.
         splits: the same for `split`.
         constants: fields that are the same in every row, as "field=value".
         keep: columns to keep in `meta`, under their dotted names.
+        store: folder in which pictures that the table holds as bytes become files, named by their content.
     """
 
     claim: str = "claim"
@@ -85,6 +89,7 @@ class TableOptions:
     splits: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    store: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ class _ColumnMap:
     splits: Mapping[str, str]
     constants: Mapping[str, str]
     keep: Sequence[str]
+    store: str
 
 
 def read(path: Path, options: TableOptions | None = None) -> Iterator[Row | Rejected]:
@@ -122,7 +128,7 @@ def read(path: Path, options: TableOptions | None = None) -> Iterator[Row | Reje
 
 def _plan(options: TableOptions) -> _ColumnMap:
     values = dataclasses.asdict(options)
-    columns = {k: v for k, v in values.items() if isinstance(v, str) and v}
+    columns = {k: v for k, v in values.items() if isinstance(v, str) and v and k != "store"}
     constants = _mapping("constants", options.constants)
     for field, value in constants.items():
         if field not in _CONSTANTS:
@@ -142,7 +148,7 @@ def _plan(options: TableOptions) -> _ColumnMap:
         raise ConfigError(f"columns: times belong to a video or transcript, got {columns}; name that column")
     labels = _mapping("labels", options.labels, (*LABELS, "none")) or {label: label for label in LABELS}
     splits = _mapping("splits", options.splits, SPLITS) or {split: split for split in SPLITS}
-    return _ColumnMap(columns, labels, splits, constants, options.keep)
+    return _ColumnMap(columns, labels, splits, constants, options.keep, options.store)
 
 
 def _mapping(name: str, entries: Sequence[str], allowed: Sequence[str] = ()) -> dict[str, str]:
@@ -197,7 +203,7 @@ def _pair(plan: _ColumnMap, cells: dict[str, Any], meta: dict[str, Any]) -> Pair
     claim, context = _text(cells, "claim"), plan.constants.get("context") or _text(cells, "context")
     if claim is None:
         raise RowError(f"claim must be text, got {cells['claim']!r}; write the claim or leave the row out")
-    evidence = _evidence(cells)
+    evidence = _evidence(cells, plan.store)
     if "label" in plan.columns:
         label = _translated("label", cells["label"], plan.labels)
     else:
@@ -227,15 +233,17 @@ def _translated(field: str, value: Any, known: Mapping[str, str]) -> str:
     return known[key]
 
 
-def _evidence(cells: dict[str, Any]) -> tuple[Evidence, ...]:
+def _evidence(cells: dict[str, Any], store: str) -> tuple[Evidence, ...]:
     start_s, end_s = cell_seconds(cells, "start"), cell_seconds(cells, "end")
     evidence: list[Evidence] = []
     if (video := _text(cells, "video")) is not None:
         evidence.append(VideoSegment(video, start_s or 0.0, end_s))
-    if (frames := _frames(cells, end_s)) is not None:
+    if (frames := _frames(cells, end_s, store)) is not None:
         evidence.append(frames)
-    if (image := _text(cells, "image")) is not None:
-        evidence.append(Image(image))
+    image = cells.get("image")
+    evidence += [
+        Image(path) for each in (image if isinstance(image, list) else [image]) if (path := _picture(each, store))
+    ]
     if (transcript := _text(cells, "transcript")) is not None:
         evidence.append(Transcript(transcript, start_s, end_s))
     if (passage := _text(cells, "passage")) is not None:
@@ -246,7 +254,23 @@ def _evidence(cells: dict[str, Any]) -> tuple[Evidence, ...]:
     return tuple(evidence)
 
 
-def _frames(cells: dict[str, Any], end_s: float | None) -> Frames | None:
+def _picture(held: Any, store: str) -> str | None:
+    """The path of a picture that is named or held; None for null."""
+    if isinstance(held, dict) and set(held) <= {"bytes", "path"}:
+        held = held.get("path") if held.get("bytes") is None else held["bytes"]
+    if held is None or isinstance(held, str):
+        return held or None
+    if not isinstance(held, (bytes, bytearray)):
+        raise RowError(f"image must be a path or a picture, got {_short(held)}; map another column")
+    if not store:
+        raise RowError("image holds bytes, and evidence names files; set options.store to a folder below media_root")
+    try:
+        return str(keep_picture(bytes(held), store))
+    except MediaError as error:
+        raise RowError(f"image cannot be used: {error}") from error
+
+
+def _frames(cells: dict[str, Any], end_s: float | None, store: str) -> Frames | None:
     """Lists, or in a CSV their JSON text."""
     lists = {name: cells.get(name) for name in ("frames", "times")}
     for name, value in lists.items():
@@ -257,7 +281,7 @@ def _frames(cells: dict[str, Any], end_s: float | None) -> Frames | None:
             raise RowError(f"{name} must be a list, got {_short(value)}; write one file and one time per frame")
     if lists["frames"] is None:
         return None
-    frames = Frames(tuple(lists["frames"]), tuple(lists["times"] or ()), end_s)
+    frames = Frames((_picture(each, store) or "" for each in lists["frames"]), tuple(lists["times"] or ()), end_s)
     if problems := problems_of_evidence(frames):
         raise RowError(problems[0])
     return frames

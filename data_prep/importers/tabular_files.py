@@ -24,6 +24,7 @@ from .base import Record, Rejected, kind_of, read_csv_records, read_json_records
 SUFFIXES = (".json", ".jsonl", ".csv", ".parquet", ".arrow")
 _SHARD = re.compile(r"(?P<split>.+)-\d{5}-of-\d{5}")
 _BATCH_ROWS = 1024
+_ROWS_OF_BYTES = 16  # where rows hold pictures: a thousand of them may be gigabytes
 _END = b"\x00" * 4  # how every Arrow stream ends, of the older form and the newer
 
 
@@ -181,9 +182,11 @@ def _columnar_records(path: Path, schema: pa.Schema, columns: Set[str]) -> Itera
     number, outermost = 0, {name if name in schema.names else name.split(".")[0] for name in columns}
     try:
         for batch in _batches(path, sorted(outermost)):
-            for row in batch.to_pylist():
-                number += 1
-                yield Record(str(path), number, row)
+            step = _ROWS_OF_BYTES if any(holds_bytes(field.type) for field in batch.schema) else max(1, len(batch))
+            for start in range(0, len(batch), step):
+                for row in batch.slice(start, step).to_pylist():
+                    number += 1
+                    yield Record(str(path), number, row)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         message = f"the table is damaged, got {error}; copy it again, the rows from here on were not read"
         yield _rejected(path, message, line=number + 1)
@@ -191,8 +194,10 @@ def _columnar_records(path: Path, schema: pa.Schema, columns: Set[str]) -> Itera
 
 def _batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
     if path.suffix == ".parquet":
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(_BATCH_ROWS, columns=columns)
+        with pq.ParquetFile(path, pre_buffer=False) as file:  # else all row groups lie in memory at once
+            wanted = (file.schema_arrow.field(name).type for name in columns if name in file.schema_arrow.names)
+            rows = _ROWS_OF_BYTES if any(map(holds_bytes, wanted)) else _BATCH_ROWS
+            yield from file.iter_batches(rows, columns=columns)
         return
     with pa.memory_map(str(path)) as source:
         reader = _arrow_reader(source)
@@ -200,6 +205,13 @@ def _batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
             yield from (reader.get_batch(i).select(columns) for i in range(reader.num_record_batches))
         else:
             yield from (batch.select(columns) for batch in reader)
+
+
+def holds_bytes(kind: pa.DataType) -> bool:
+    """Whether a column of this type holds bytes: pictures, in tables of `datasets`."""
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return True
+    return pa.types.is_nested(kind) and any(holds_bytes(kind.field(i).type) for i in range(kind.num_fields))
 
 
 def _arrow_schema(path: Path) -> pa.Schema:

@@ -17,7 +17,8 @@ from .frames import (
     target_size,
     upright_rgb,
 )
-from .sandbox import GuardedReader, Outcome, guarded, run_guarded
+from .picture_files import keep_picture, picture_directory
+from .sandbox import GuardedReader, Outcome, fetched, guarded, probe_guarded, run_guarded
 from .survey import ImageInfo, Kind, MediaFile, media_rows, media_table, outside_root, probe_all, probe_each
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Outcome",
     "PacketIndex",
     "check_segment",
+    "fetched",
     "file_stamp",
     "fit_pixels",
     "frame_times",
@@ -44,15 +46,18 @@ __all__ = [
     "frames_within",
     "guarded",
     "image_size",
+    "keep_picture",
     "media_rows",
     "media_table",
     "open_video",
     "outside_root",
     "packet_index",
+    "picture_directory",
     "piece_stamps",
     "probe",
     "probe_all",
     "probe_each",
+    "probe_guarded",
     "read_frames",
     "read_image",
     "read_media_piece",

@@ -21,10 +21,11 @@ never returned.
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -365,6 +366,17 @@ def open_image(file: Path) -> Iterator[PILImage.Image]:
         MediaError: the file is missing, not an image of `IMAGE_FORMATS`, cut short, or of more than `MAX_IMAGE_PIXELS`.
     """
     regular_file(file)
+    with _opened(file, str(file)) as image:
+        yield image
+
+
+def checked_image(data: bytes) -> AbstractContextManager[PILImage.Image]:
+    """`open_image` of bytes."""
+    return _opened(io.BytesIO(data), "picture")
+
+
+@contextmanager
+def _opened(file: Path | io.BytesIO, where: str) -> Iterator[PILImage.Image]:
     PILImage.init()  # or formats beside the commonest five are not known
     formats = [name for name in IMAGE_FORMATS if name in PILImage.OPEN]
     try:
@@ -375,7 +387,7 @@ def open_image(file: Path) -> Iterator[PILImage.Image]:
                     raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_IMAGE_PIXELS}")
                 yield image
     except (OSError, ValueError, SyntaxError, PILImage.DecompressionBombError) as error:
-        raise MediaError(f"{file}: not a readable image, got {error}; download it again or convert it") from error
+        raise MediaError(f"{where}: not a readable image, got {error}; download it again or convert it") from error
 
 
 def read_image(path: str | Path, media_root: str | Path | None = None) -> np.ndarray:

@@ -28,7 +28,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...core import ConfigError, MediaError, ProofreelError, Visual, media_name, media_path
+from ...core import ConfigError, MediaError, ProofreelError, Visual, media_path, media_paths
+from .containers import MediaInfo, probe
 from .frame_files import read_media_piece
 from .frames import Frames, FrameSampling
 
@@ -104,7 +105,7 @@ class GuardedReader:
 
     def read(self, piece: Visual, sampling: FrameSampling, media_root: str | Path | None, timeout_s: float) -> Frames:
         """The same frames as `read_media_piece`, or `MediaError` after `timeout_s` or if the reader dies."""
-        name = str(media_path(media_name(piece), media_root))
+        name = fetched(piece, media_root)
         return self.call(read_media_piece, (piece, sampling, media_root), name, timeout_s)
 
     def call(self, function: Callable[..., T], arguments: tuple[Any, ...], name: str, timeout_s: float) -> T:
@@ -145,6 +146,17 @@ def guarded(function: Callable[..., T], *arguments: Any, name: str) -> T:
         return reader.call(function, arguments, name, READ_LIMIT_S)
     finally:
         _IDLE.append(reader)
+
+
+def fetched(piece: Visual, media_root: str | Path | None) -> str:
+    """The name of a piece's (first) file on this machine. What lies elsewhere is fetched here: a child has no time."""
+    files = [str(media_path(path, media_root)) for path in media_paths(piece)]
+    return files[0]
+
+
+def probe_guarded(path: str, media_root: str | Path | None = None) -> MediaInfo:
+    """`probe` in a child process, with a deadline; errors as of `probe` and `guarded`."""
+    return guarded(probe, str(media_path(path, media_root)), name=path)
 
 
 def _call(item: tuple[Callable[..., T], tuple[Any, ...]]) -> T:

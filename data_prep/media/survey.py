@@ -17,7 +17,7 @@ from typing import Literal
 import av.error
 import numpy as np
 
-from ...core import MediaError, media_path, sha256_of
+from ...core import MediaError, address_problem, is_address, local_part, media_path, sha256_of
 from .containers import MediaInfo, PacketIndex, hashed_packet_index, open_video, probe, regular_file
 from .frames import open_image, read_image
 from .sandbox import run_guarded
@@ -116,6 +116,9 @@ def outside_root(path: str, media_root: str | Path) -> str | None:
 
     Nothing is opened, and nothing need exist. The root itself may be a link.
     """
+    if is_address(path):
+        archive = local_part(path)
+        return address_problem(path) or (outside_root(archive, media_root) if archive is not None else None)
     root, file = Path(media_root), media_path(path, media_root)
     try:
         real = file.resolve()

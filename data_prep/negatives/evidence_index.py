@@ -27,7 +27,7 @@ from ...core import (
 from ..dataset import rank
 from .swapped import normal_claim
 
-VISUAL_KINDS = ("video", "image")
+VISUAL_KINDS = ("video", "frames", "image")
 MAX_TRIES = 32  # candidates looked at for one negative: no pair costs a scan of the data set
 T = TypeVar("T")
 Span = tuple[float, float]  # [start, end] in seconds

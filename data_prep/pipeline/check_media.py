@@ -12,12 +12,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from ...core import Image, VideoSegment, evidence_from_dict, media_path
+from ...core import Image, MediaError, VideoSegment, evidence_from_dict, media_path
 from ..importers import kind_of
 from ..media import ImageInfo, Kind, MediaFile, MediaInfo, check_segment, media_rows, outside_root, probe_each
 from .config import ProbingConfig
@@ -27,6 +28,7 @@ from .validate import refuse
 T = TypeVar("T")
 _KINDS: tuple[Kind, ...] = ("video", "image")
 _COMMIT_EVERY_S = 2.0
+_FETCHED_AT_ONCE = 8
 _USED = "EXISTS (SELECT 1 FROM rows r WHERE r.e = m.e AND r.out = 0)"
 _KIND = "json_extract(m.part, '$.kind')"
 _PATHS = f"SELECT DISTINCT path FROM media m WHERE {_KIND} = ? AND {_USED}"
@@ -55,17 +57,27 @@ def check_media(staging: Staging, look: Look) -> dict[str, Any]:
 
 
 def look_at_files(media_root: Path, rules: ProbingConfig) -> Look:
-    """What opens every file, in processes of its own."""
+    """What opens every file, in processes of its own; what lies behind an address is fetched before."""
+
+    def missing(path: str) -> str | None:
+        if rules.outside_root == "refuse" and (message := outside_root(path, media_root)) is not None:
+            return message
+        try:
+            file = media_path(path, media_root)
+        except MediaError as error:
+            return f"media file is missing: {error}"
+        if os.path.exists(file):  # a path that is too long does not exist
+            return None
+        return f"{file}: media file is missing, got no such file; see media_root"
 
     def look(paths: Sequence[str], kind: Kind) -> Iterator[tuple[str, MediaFile | str]]:
         good: list[str] = []
-        for path in paths:
-            if rules.outside_root == "refuse" and (message := outside_root(path, media_root)) is not None:
-                yield path, message
-            elif not os.path.exists(file := media_path(path, media_root)):  # a path that is too long does not exist
-                yield path, f"{file}: media file is missing, got no such file; see media_root"
-            else:
-                good.append(path)
+        with ThreadPoolExecutor(_FETCHED_AT_ONCE) as pool:
+            for path, message in zip(paths, pool.map(missing, paths), strict=True):
+                if message is None:
+                    good.append(path)
+                else:
+                    yield path, message
         probes = probe_each(good, media_root, kind, rules.workers, rules.timeout_s, rules.decode)
         yield from tqdm(probes, desc=f"probing {kind}s", total=len(good), unit="file", disable=not good)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...core import SPLITS, ConfigError, Split, expanded, pip_line
+from ...core import SPLITS, ConfigError, MediaError, Split, allow_remote, expanded, is_address, media_path, pip_line
 from ..dataset import check_fractions
 from ..importers import IMPORTERS
 from ..language import LanguageModelConfig
@@ -144,7 +144,8 @@ class BuildConfig:
         output: the data set directory; an older data set there is replaced, anything else is refused.
         sources: list of annotation files with their format.
         seed: draws splits and swapped negatives.
-        media_root: what media paths are relative to; null: each annotation file's own folder.
+        media_root: what media paths are relative to; null: each annotation file's own folder. May be an address.
+        remote: beginnings of the addresses from which annotations and media may be fetched; see docs/media.md.
         media: `absent`: annotations only, nothing is opened and every video is marked absent.
         negatives: which refuted pairs the data set holds.
         splits: wanted shares of rows.
@@ -161,6 +162,7 @@ class BuildConfig:
     sources: tuple[SourceConfig, ...]
     seed: int = 0
     media_root: str | None = None
+    remote: tuple[str, ...] = ()
     media: Literal["required", "absent"] = "required"
     negatives: NegativesConfig = field(default_factory=NegativesConfig)
     splits: SplitsConfig = field(default_factory=SplitsConfig)
@@ -188,6 +190,8 @@ def resolved(config: BuildConfig, is_read: Callable[[int], bool] = lambda number
     _check_numbers(config)
     if not config.sources:
         raise ConfigError("sources: the list is empty, got []; name at least one annotation file")
+    if config.remote:
+        allow_remote(*config.remote)
     sources: list[SourceConfig] = []
     for number, source in enumerate(config.sources):
         if source.format not in IMPORTERS:
@@ -197,13 +201,23 @@ def resolved(config: BuildConfig, is_read: Callable[[int], bool] = lambda number
         paths = [*([source.path] if source.path is not None else []), *source.paths]
         if not paths:
             raise ConfigError(f"sources[{number}]: no file is named, got no path; set path or paths")
-        files = tuple(expanded(path, f"sources[{number}]") for path in paths)
+        if config.media_root is None and (remote := [path for path in paths if is_address(path)]):
+            raise ConfigError(f"media_root: required where annotations are not here, got {remote[0]}; name the folder")
+        try:
+            files = tuple(
+                str(media_path(path, None)) if is_address(path) else expanded(path, f"sources[{number}]")
+                for path in paths
+            )
+        except MediaError as error:
+            raise ConfigError(f"sources[{number}]: {error}") from error
         exists = Path.exists if IMPORTERS[source.format].reads_folders else Path.is_file
         before = sum(len(earlier.paths) for earlier in sources)
         if absent := [p for at, p in enumerate(files, start=before) if is_read(at) and not exists(Path(p))]:
             raise ConfigError(f"sources[{number}]: no such annotation file, got {absent[0]}; check the path")
         sources.append(dataclasses.replace(source, path=None, paths=files))
-    media_root = None if config.media_root is None else expanded(config.media_root, "media_root")
+    media_root = config.media_root
+    if media_root is not None and not is_address(media_root):
+        media_root = expanded(media_root, "media_root")
     output = expanded(config.output, "output")
     rules = config.negatives
     if rules.word_groups is not None:
@@ -244,9 +258,12 @@ def _check_numbers(config: BuildConfig) -> None:
 
 
 def media_root_of(config: BuildConfig) -> Path:
-    """What media paths of the data set are relative to: as configured, or the folder the sources have in common."""
+    """What media paths of the data set are relative to: as configured, or the folder the sources have in common.
+
+    Where the media root is an address, paths hold it, and are relative to nothing.
+    """
     if config.media_root is not None:
-        return Path(config.media_root)
+        return Path(config.output if is_address(config.media_root) else config.media_root)
     return Path(os.path.commonpath([Path(path).absolute().parent for s in config.sources for path in s.paths]))
 
 

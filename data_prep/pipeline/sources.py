@@ -16,7 +16,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...core import ConfigError, Evidence, VideoSegment, sha256_of, with_media_paths
+from ...core import (
+    ConfigError,
+    Evidence,
+    VideoSegment,
+    is_address,
+    sha256_of,
+    with_media_paths,
+)
 from ..importers import IMPORTERS, Rejected, Row
 from ..language import LanguageModel, read_with_statements
 from .config import BuildConfig, SourceConfig
@@ -212,6 +219,8 @@ class _Placer:
 
     def __init__(self, config: BuildConfig, path: Path, root: Path) -> None:
         self._absent = config.media == "absent"
+        media_root = config.media_root or ""
+        self._address = media_root.rstrip("/") if is_address(media_root) else None
         self._folder = path.absolute().parent if config.media_root is None else root
         self._root = root
         self._placed: dict[tuple[Evidence, ...], tuple[Evidence, ...]] = {}
@@ -232,11 +241,13 @@ class _Placer:
         if isinstance(part, VideoSegment):  # 1 and 1.0 are the same time, and must be the same text
             end_s = None if part.end_s is None else float(part.end_s)
             part = dataclasses.replace(part, start_s=float(part.start_s), end_s=end_s)
-        if self._folder != self._root:
+        if self._address is not None or self._folder != self._root:
             part = with_media_paths(part, self._from_root)
         return dataclasses.replace(part, absent=True) if self._absent and isinstance(part, VideoSegment) else part
 
     def _from_root(self, path: str) -> str:
+        if self._address is not None and not os.path.isabs(path):
+            return f"{self._address}/{path}"
         return path if os.path.isabs(path) else os.path.relpath(self._folder / path, self._root)
 
 

@@ -14,18 +14,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...core import (
-    Citation,
-    CitedModality,
-    Evidence,
-    MediaError,
-    ModelInputError,
-    Pair,
-    VideoSegment,
-    render_citations,
-)
+from ...core import Citation, CitedModality, Evidence, MediaError, ModelInputError, Pair, VideoSegment, render_citations
 from ...data_prep.importers import transcript_of
-from ...data_prep.media import guarded, probe
+from ...data_prep.media import probe_guarded
 from ...models.decision import JudgedWindow
 from ...models.inputs import Windowing
 from ...models.verifier import EvidenceReader, Sources, joined
@@ -123,7 +114,7 @@ def _laid_out(
 def _windows(modality: CitedModality, reader: EvidenceReader, source: Sources, windowing: Windowing) -> list[_Window]:
     if source.video is None:
         raise MediaError(f"{source}: there is no video to search, got none; give its file")
-    spans = windowing.cut(0.0, guarded(probe, source.video, reader.media_root, name=source.video).duration_s)
+    spans = windowing.cut(0.0, probe_guarded(source.video, reader.media_root).duration_s)
     segments = [VideoSegment(source.video, *span) for span in spans]
     windows: list[_Window] = [(segment, segment) for segment in segments]
     if modality == "audio":

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from PIL import Image as PILImage
 
-from ...core import Evidence, Image, Passage, ProofreelError, Transcript, VideoSegment, evidence_from_dict
-from ...data_prep.media import FrameSampling, guarded, read_frames, read_image
+from ...core import Evidence, Frames, Image, Passage, ProofreelError, Transcript, Visual, evidence_from_dict
+from ...data_prep.media import FrameSampling, fetched, guarded, read_image, read_media_piece
 from ...data_prep.negatives import name_origin
 from .table_rows import Scored
 
@@ -133,17 +133,19 @@ def exhibit_of(evidence: Evidence, media_root: Path | None, sampling: FrameSampl
         return Exhibit(caption, problem=str(error))
 
 
-def _pictures(evidence: VideoSegment | Image, media_root: Path | None, sampling: FrameSampling) -> list[PILImage.Image]:
-    if isinstance(evidence, VideoSegment):
-        frames = guarded(read_frames, evidence, sampling, media_root, name=evidence.path)
-        return [PILImage.fromarray(frame) for frame in frames.pixels_FHWC]
-    return [PILImage.fromarray(read_image(evidence.path, media_root))]
+def _pictures(evidence: Visual, media_root: Path | None, sampling: FrameSampling) -> list[PILImage.Image]:
+    if isinstance(evidence, Image):
+        return [PILImage.fromarray(read_image(evidence.path, media_root))]
+    frames = guarded(read_media_piece, evidence, sampling, media_root, name=fetched(evidence, media_root))
+    return [PILImage.fromarray(frame) for frame in frames.pixels_FHWC]
 
 
 def caption_of(evidence: Evidence) -> str:
     """What evidence is called: its file and span."""
     if isinstance(evidence, Passage):
         return "passage"
+    if isinstance(evidence, Frames):
+        return f"{len(evidence.paths)} frames, {evidence.start_s:.1f}–{evidence.until_s:.1f} s"
     name = "transcript" if isinstance(evidence, Transcript) else Path(evidence.path).name
     if isinstance(evidence, Image) or evidence.start_s is None:
         return name

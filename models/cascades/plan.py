@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...core import EVIDENCE_KINDS, CalibrationError, ConfigError, Evidence
+from ...core import EVIDENCE_KINDS, CalibrationError, ConfigError, Evidence, evidence_kinds
 from ..decision import AbstainBand, Calibration, Decision, check_keys, finite, from_dict, sigmoid
 
 NOBODY = -1  # the stage of a row that not even the last one could judge
+
+_KINDS = set(EVIDENCE_KINDS) - {"frames"}  # which are shown and hidden as a video
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class View:
 
     def __post_init__(self) -> None:
         """Refuse kinds that there are not, and frames that do not come in pairs."""
-        if self.kinds is not None and (not self.kinds or not set(self.kinds) <= set(EVIDENCE_KINDS)):
-            raise ConfigError(f"view: kinds must be some of {sorted(EVIDENCE_KINDS)}, got {self.kinds}; None shows all")
+        if self.kinds is not None and (not self.kinds or not set(self.kinds) <= _KINDS):
+            raise ConfigError(f"view: kinds must be some of {sorted(_KINDS)}, got {self.kinds}; None shows all")
         n = self.max_frames
         if n is not None and (type(n) is not int or n < 2 or n % 2):
             raise ConfigError(f"view: max_frames must be even and at least 2, got {n!r}; None leaves the sampling")
@@ -69,7 +71,7 @@ class View:
         """The evidence of the kinds shown, in order; perhaps none."""
         if self.kinds is None:
             return evidence
-        return tuple(e for e in evidence if isinstance(e, tuple(EVIDENCE_KINDS[k] for k in self.kinds)))
+        return tuple(e for e in evidence if set(evidence_kinds((e,))) <= set(self.kinds))
 
     def describe(self) -> str:
         """A few words for a report."""

@@ -31,7 +31,6 @@ from ...core import (
     VideoSegment,
     Visual,
     media_name,
-    media_path,
     seal,
     unseal,
 )
@@ -41,11 +40,12 @@ from ...data_prep.media import (
     FrameCache,
     Frames,
     FrameSampling,
+    fetched,
     frame_times,
     frames_shown,
     guarded,
     image_size,
-    probe,
+    probe_guarded,
     read_media_piece,
     target_size,
 )
@@ -178,7 +178,7 @@ def read_media(
 
 
 def _read_guarded(piece: Visual, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
-    return guarded(read_media_piece, piece, sampling, media_root, name=str(media_path(media_name(piece), media_root)))
+    return guarded(read_media_piece, piece, sampling, media_root, name=fetched(piece, media_root))
 
 
 class Encoder:
@@ -281,7 +281,7 @@ class Encoder:
         if isinstance(piece, FrameFiles):
             height, width = image_size(piece.paths[0], media_root)
             return self._grid(len(frames_shown(piece, self.sampling)), height, width, piece.paths[0])
-        info = guarded(probe, piece.path, media_root, name=piece.path)
+        info = probe_guarded(piece.path, media_root)
         end_s = info.duration_s if piece.end_s is None else piece.end_s
         n_frames = len(frame_times(piece.start_s, end_s, self.sampling))
         return self._grid(n_frames, info.height, info.width, piece.path)

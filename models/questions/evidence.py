@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 from ...core import (
     EVIDENCE_KINDS,
@@ -27,8 +26,11 @@ from ...core import (
     RowError,
     Transcript,
     VideoSegment,
+    address_problem,
     evidence_from_dict,
+    is_address,
     media_path,
+    own_name,
     problems_of_evidence,
 )
 from ...data_prep.importers import Cue, cell_seconds, read_cues, transcript_of
@@ -95,7 +97,7 @@ def as_evidence(held: Any, media_root: Root = None, where: str = "evidence") -> 
 
 def media_evidence(path: str | Path) -> VideoSegment | Image:
     """What a media file is, by the ending of its name: an image or, whole, a video. `ModelInputError` for sound."""
-    ending = Path(path).suffix.lower()
+    ending = Path(own_name(str(path))).suffix.lower()
     if ending in AUDIO:
         raise ModelInputError(f"{path}: sound cannot be heard, got a {ending} file; give its transcript")
     return Image(str(path)) if ending in IMAGES else VideoSegment(str(path))
@@ -119,7 +121,8 @@ def evidence_of_row(row: Mapping[str, Any], media_root: Root, where: str) -> tup
     start_s, end_s = (cell_seconds(times, name) for name in _TIMES)
     evidence: list[Evidence] = []
     if (video := cells["video"]) not in (None, ""):
-        (piece,) = as_evidence(Path(video) if isinstance(video, str) else video, media_root, f"{where}, video")
+        is_path = isinstance(video, str) and not is_address(video)
+        (piece,) = as_evidence(Path(video) if is_path else video, media_root, f"{where}, video")
         evidence.append(_cut(piece, start_s or 0.0, end_s, f"{where}, video"))
     if (frames := cells["frames"]) not in (None, ""):
         evidence.append(_frames(frames, cells["times_s"], end_s, media_root, f"{where}, frames"))
@@ -151,11 +154,10 @@ def _of_text(text: str, media_root: Root, where: str) -> tuple[Evidence, ...]:
         return (data_url_evidence(name, where),)
     if (stored := _stored(name)) is not None:
         return stored
-    address = urlparse(name) if "://" in name[:12] and " " not in name else None
-    if address is not None and (address.scheme in ("http", "https", "s3", "gs") and is_media_name(address.path)):
-        raise ModelInputError(
-            f"{where}: is an address, and nothing is fetched, got {name!r}; download it and name the file"
-        )
+    if is_address(name) and " " not in name and is_media_name(own_name(name)):
+        if problem := address_problem(name):
+            raise ModelInputError(f"{where}: {problem}")
+        return (_of_file(name, media_root, where),)
     if not is_media_name(name):
         return (_of_file(name, media_root, where),) if _is_path(name, media_root) else (Passage(text),)
     if not os.path.isfile(media_path(_located(name, media_root), media_root)):
@@ -189,6 +191,8 @@ def _stored(text: str) -> tuple[Evidence, ...] | None:
 def _located(path: str, media_root: Root) -> str:
     """The path as evidence holds it: absolute where the file lies in the working folder and not in the media root."""
     path = os.path.expanduser(path)
+    if is_address(path):
+        return path
     if media_root is None or media_path(path, media_root).exists() or not os.path.exists(path):
         return path
     return os.path.abspath(path)
@@ -196,7 +200,10 @@ def _located(path: str, media_root: Root) -> str:
 
 def _of_file(path: str, media_root: Root, where: str) -> Evidence:
     located = _located(path.strip(), media_root)
-    file, ending = media_path(located, media_root), Path(located).suffix.lower()
+    ending = Path(own_name(located)).suffix.lower()
+    if is_address(located) and ending not in CAPTIONS | TEXTS:
+        return media_evidence(located)
+    file = media_path(located, media_root)
     if file.is_dir():
         raise ModelInputError(f"{where}: is a folder, got {str(file)!r}; name one file in it, {EXAMPLES}")
     if ending in CAPTIONS:
@@ -296,7 +303,9 @@ _FRAMES = "e.g. Frames(['0001.png', '0002.png'], times_s=[0.0, 0.5])"
 
 def _transcript(said: Any, start_s: float | None, end_s: float | None, media_root: Root, where: str) -> Transcript:
     """What is said, as text, as cues, or as a file of them, which is cut to the span."""
-    if isinstance(said, os.PathLike) or (isinstance(said, str) and Path(said.strip()).suffix.lower() in CAPTIONS):
+    if isinstance(said, os.PathLike) or (
+        isinstance(said, str) and Path(own_name(said.strip())).suffix.lower() in CAPTIONS
+    ):
         file = media_path(_located(os.fspath(said).strip(), media_root), media_root)
         cues = _cues(file, _changed(file))
         start_s, end_s = start_s or 0.0, max((c.end_s for c in cues), default=0.0) if end_s is None else end_s

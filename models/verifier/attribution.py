@@ -37,7 +37,7 @@ from ...core import (
     span_problems,
 )
 from ...data_prep.importers import Cue, transcript_of
-from ...data_prep.media import check_segment, guarded, probe
+from ...data_prep.media import check_segment, probe_guarded
 from ..decision import Verdict, failed
 from ..display import attributed_html
 from .evidence_sets import SetCalibration, SetRule, contradiction, set_verdict
@@ -172,7 +172,7 @@ def _evidence(cite: Citation, sources: Sources, reader: EvidenceReader) -> tuple
 def _duration_s(video: str | None, reader: EvidenceReader) -> float:
     """Of a video; infinite where it is unknown: whoever reads it will say why."""
     try:
-        return math.inf if video is None else guarded(probe, video, reader.media_root, name=video).duration_s
+        return math.inf if video is None else probe_guarded(video, reader.media_root).duration_s
     except MediaError:
         return math.inf
 
@@ -182,7 +182,7 @@ def _past_the_end(evidence: Evidence, reader: EvidenceReader) -> Problem | None:
     if not isinstance(evidence, VideoSegment) or evidence.absent or [*span_problems(evidence.start_s, evidence.end_s)]:
         return None
     try:
-        problems = check_segment(evidence, guarded(probe, evidence.path, reader.media_root, name=evidence.path))
+        problems = check_segment(evidence, probe_guarded(evidence.path, reader.media_root))
     except MediaError:
         return None
     return Problem("beyond_end", f"{evidence.path}: {problems[0]}") if problems else None

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...core import ConfigError, Frames, MediaError, Moving, VideoSegment, problems_of_evidence
-from ...data_prep.media import guarded, probe
+from ...data_prep.media import probe_guarded
 from ..decision import Judge, JudgedWindow, Verdict
 from ..display import localization_html
 from ..inputs import Windowing
@@ -113,7 +113,7 @@ def _with_end(video: Moving | str | Path, media_root: str | Path | None) -> Movi
     if segment.end_s is not None or segment.absent:
         return segment
     try:
-        info = guarded(probe, segment.path, media_root, name=segment.path)
+        info = probe_guarded(segment.path, media_root)
     except MediaError:
         return segment
     return dataclasses.replace(segment, end_s=info.duration_s)

@@ -37,7 +37,7 @@ from ...core import (
     media_name,
     problems_of,
 )
-from ...data_prep.media import check_segment, frames_within, guarded, probe
+from ...data_prep.media import check_segment, frames_within, probe_guarded
 from ..decision import Decision, Judge, JudgedWindow, Route, Verdict, failed
 from ..engine import Answer, BatchScorer, Progress, SegmentReader
 from ..inputs import Windowing
@@ -99,7 +99,7 @@ class Divider:
             return self._cut_frames(video)
         if video.absent:
             raise MediaError(f"{video.path}: media is marked absent, got absent=True; add the file")
-        info = guarded(probe, video.path, self.media_root, name=video.path)
+        info = probe_guarded(video.path, self.media_root)
         if problems := check_segment(video, info):
             raise MediaError(f"{video.path}: {problems[0]}")
         spans = self.windowing.cut(video.start_s, info.duration_s if video.end_s is None else video.end_s)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...core import ConfigError, DirectoryError, Evidence, Pair, ProofreelError, VideoSegment
+from ...core import ConfigError, DirectoryError, Evidence, Frames, Pair, ProofreelError, VideoSegment
 from ...data_prep.media import FrameCache
 from ..decision import Judge, Verdict, prior_notes, ranked, with_prior
 from ..directory import UNRECORDED_EVIDENCE, Parts, Quantization, copy_directory, fingerprint, load_parts, push_to_hub
@@ -312,7 +312,7 @@ class Verifier:
         verdicts = self._with(prior)._ask(cited.pairs, operating_point, False, progress)
         return cited.attributions(verdicts, set_calibration)
 
-    def localize(self, claim: str, video: VideoSegment | str | Path, **options: Any) -> Localization:
+    def localize(self, claim: str, video: VideoSegment | Frames | str | Path, **options: Any) -> Localization:
         """The intervals of a video in which a claim holds; options, and many claims: `localize`."""
         return localize(self, [claim], video, **options)[0]
 

@@ -48,6 +48,16 @@ from .pairs import (
     with_media_paths,
 )
 from .prompt import Prompt, text_part
+from .remote import (
+    REMOTE_DIRECTORY,
+    address_problem,
+    allow_remote,
+    is_address,
+    local_part,
+    own_name,
+    shown_address,
+    with_local_part,
+)
 from .schemas import schema_problem
 from .spans import Span, complement, draw_apart, is_seconds, merged, overlap_s, total_s, without
 from .storage import DamagedEntryError, EntryStore, seal, sha256_of, sharded, unseal, write_whole
@@ -58,6 +68,7 @@ __all__ = [
     "LABELS",
     "MODALITIES",
     "POINT_S",
+    "REMOTE_DIRECTORY",
     "RUNS_COMMANDS",
     "SPLITS",
     "CalibrationError",
@@ -88,6 +99,8 @@ __all__ = [
     "Transcript",
     "VideoSegment",
     "Visual",
+    "address_problem",
+    "allow_remote",
     "cited_sentences",
     "complement",
     "draw_apart",
@@ -98,9 +111,11 @@ __all__ = [
     "expanded",
     "folder_beside",
     "from_mapping",
+    "is_address",
     "is_installed",
     "is_seconds",
     "load_config",
+    "local_part",
     "media_name",
     "media_path",
     "media_paths",
@@ -109,6 +124,7 @@ __all__ = [
     "on_first_use",
     "optional_package",
     "overlap_s",
+    "own_name",
     "parse_citation_list",
     "parse_citations",
     "pip_line",
@@ -125,11 +141,13 @@ __all__ = [
     "shipped_configs",
     "shipped_line",
     "show_evidence_with",
+    "shown_address",
     "span_problems",
     "text_part",
     "total_s",
     "unknown_option",
     "unseal",
+    "with_local_part",
     "with_media_paths",
     "without",
     "write_whole",

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, SupportsFloat, get_args
 
 from .errors import RowError
+from .remote import is_address, local_file, with_local_part
 
 Label = Literal["supported", "refuted", "not_enough"]
 Split = Literal["train", "validation", "calibration", "test"]
@@ -210,8 +211,8 @@ def evidence_to_dict(evidence: Evidence) -> dict[str, Any]:
 
 
 def evidence_kinds(evidences: Iterable[Evidence]) -> tuple[str, ...]:
-    """The sorted kinds of these pieces, out of the keys of `EVIDENCE_KINDS`."""
-    return tuple(sorted({_KIND_OF[type(e)] for e in evidences}))
+    """The sorted kinds of these pieces as a verifier sees them: frames are a video."""
+    return tuple(sorted({"video" if isinstance(e, Frames) else _KIND_OF[type(e)] for e in evidences}))
 
 
 def evidence_from_dict(row: Any, where: str = "evidence") -> Evidence:
@@ -329,11 +330,11 @@ def media_paths(evidence: Evidence) -> tuple[str, ...]:
 
 
 def with_media_paths(evidence: Evidence, rename: Callable[[str], str]) -> Evidence:
-    """The same piece with every file under its new name; texts as they are."""
+    """The same piece with every file of this machine under its new name; texts and addresses as they are."""
     if isinstance(evidence, Frames):
-        return dataclasses.replace(evidence, paths=tuple(map(rename, evidence.paths)))
+        return dataclasses.replace(evidence, paths=tuple(with_local_part(path, rename) for path in evidence.paths))
     if isinstance(evidence, (VideoSegment, Image)):
-        return dataclasses.replace(evidence, path=rename(evidence.path))
+        return dataclasses.replace(evidence, path=with_local_part(evidence.path, rename))
     return evidence
 
 
@@ -364,6 +365,11 @@ def _is_number(value: Any) -> bool:
 
 
 def media_path(path: str, media_root: str | Path | None) -> Path:
-    """Where a stored media path lies on this machine: absolute paths as they are, others under `media_root`."""
+    """Where a stored media path lies on this machine: absolute paths as they are, others under `media_root`.
+
+    What lies behind an address is fetched, where that is allowed (see `remote`); `MediaError` where it cannot be.
+    """
+    if is_address(path):
+        return local_file(path, lambda archive: media_path(archive, media_root))
     candidate = Path(path)
     return candidate if candidate.is_absolute() or media_root is None else Path(media_root) / candidate

@@ -7,6 +7,7 @@ high, never too low, and it is counted anew before anything is evicted. POSIX on
 their locks and renames. It keeps decoded frames, and features of a vision tower.
 
     <directory>/entries/ab/abcdef...    <directory>/unfinished/    <directory>/lock    <directory>/total
+    <directory>/used/ab/abcdef...       empty; its time is that of the last use of an entry found as a file
 
 A sealed entry (`seal`, `unseal`) is a checksum, the size of a JSON header, the header with the entry's key, and raw
 bytes. Nothing in an entry can be executed.
@@ -47,6 +48,20 @@ class EntryStore:
             os.utime(path)  # the order of eviction
         return entry
 
+    def find(self, key: str) -> Path | None:
+        """Where an entry lies, or None; finding it is using it.
+
+        The time of use is that of another file: a media file whose own times change would count as changed.
+        """
+        path = self._path(key)
+        if not path.is_file():
+            return None
+        with suppress(OSError):
+            used = sharded(self._directory / "used", key)
+            used.parent.mkdir(parents=True, exist_ok=True)
+            used.touch()
+        return path
+
     def drop(self, key: str) -> None:
         """Forget an entry, if it is there."""
         with suppress(OSError):
@@ -56,22 +71,35 @@ class EntryStore:
         """Keep an entry, making room for it; False if it is larger than the limit."""
         if len(entry) > self._max_bytes:
             return False
+        with self.unfinished() as path:
+            path.write_bytes(entry)
+            self.adopt(key, path)
+        return True
+
+    @contextmanager
+    def unfinished(self) -> Iterator[Path]:
+        """A name for a file that is being written; what lies there in the end is removed."""
         if not self._tidied:
             _tidy(self._directory / "unfinished")
             self._tidied = True
-        unfinished = _write_unfinished(self._directory, entry)
+        path = _unfinished_path(self._directory)
         try:
-            with self._locked():
-                if not self._path(key).exists():  # else another writer was first, with the same bytes
-                    total = self._total()
-                    if total + len(entry) > self._max_bytes:
-                        total = self._evict(int(_ROOM * self._max_bytes) - len(entry))
-                    # counted before it is there: a process killed in between leaves a total too high, never too low
-                    self._total_file.write_text(str(total + len(entry)))
-                    _rename(unfinished, self._path(key))
+            yield path
         finally:
-            unfinished.unlink(missing_ok=True)
-        return True
+            path.unlink(missing_ok=True)
+
+    def adopt(self, key: str, unfinished: Path) -> Path:
+        """Make a file that is no larger than the limit an entry, making room for it; where it then lies."""
+        n_bytes = unfinished.stat().st_size
+        with self._locked():
+            if not self._path(key).exists():  # else another writer was first, with the same bytes
+                total = self._total()
+                if total + n_bytes > self._max_bytes:
+                    total = self._evict(int(_ROOM * self._max_bytes) - n_bytes)
+                # counted before it is there: a process killed in between leaves a total too high, never too low
+                self._total_file.write_text(str(total + n_bytes))
+                _rename(unfinished, self._path(key))
+        return self._path(key)
 
     def _path(self, key: str) -> Path:
         return sharded(self._directory / "entries", key)
@@ -91,8 +119,10 @@ class EntryStore:
         entries = []
         for path in (self._directory / "entries").glob("??/*"):
             with suppress(OSError):
-                status = path.stat()
-                entries.append((status.st_mtime_ns, status.st_size, str(path)))
+                status, used_ns = path.stat(), 0
+                with suppress(OSError):
+                    used_ns = sharded(self._directory / "used", path.name).stat().st_mtime_ns
+                entries.append((max(status.st_mtime_ns, used_ns), status.st_size, str(path)))
         return entries
 
     def _evict(self, goal: int) -> int:
@@ -103,6 +133,7 @@ class EntryStore:
             if total <= goal:
                 break
             Path(path).unlink(missing_ok=True)
+            sharded(self._directory / "used", Path(path).name).unlink(missing_ok=True)
             total -= size
         return total
 
@@ -129,13 +160,18 @@ def write_whole(directory: Path, path: Path, content: bytes) -> None:
 
 
 def _write_unfinished(directory: Path, content: bytes) -> Path:
-    path = directory / "unfinished" / uuid.uuid4().hex
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = _unfinished_path(directory)
     try:
         path.write_bytes(content)
     except OSError:
         path.unlink(missing_ok=True)
         raise
+    return path
+
+
+def _unfinished_path(directory: Path) -> Path:
+    path = directory / "unfinished" / uuid.uuid4().hex
+    path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 

@@ -120,7 +120,7 @@ def test_long_frames_are_judged_in_the_windows_of_their_clip(make):
     of_files = verifier.score(CLAIMS, frames_at(range(N_FRAMES)))
     for one, other in zip(of_clip, of_files, strict=True):
         assert (one.route, other.route) == ("windows", "windows")
-        spans = [[(w.segment.start_s, w.segment.end_s) for w in v.windows] for v in (one, other)]
+        spans = [np.array([(w.segment.start_s, w.segment.end_s) for w in v.windows], dtype=float) for v in (one, other)]
         np.testing.assert_allclose(spans[0], spans[1], atol=1e-6)
     sparse = frames_at(range(0, N_FRAMES, 50))
     assert verifier.score(CLAIMS, sparse)[0].route == "whole", "windows of one frame or none say nothing"

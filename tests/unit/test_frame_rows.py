@@ -9,10 +9,21 @@ import pytest
 from PIL import Image as Picture
 from pydantic import ValidationError
 
-from proofreel.core import Frames, Image, ModelInputError, Pair, evidence_from_dict, evidence_to_dict, problems_of
+from proofreel.core import (
+    Frames,
+    Image,
+    ModelInputError,
+    Pair,
+    Passage,
+    evidence_from_dict,
+    evidence_kinds,
+    evidence_to_dict,
+    problems_of,
+)
 from proofreel.data_prep.dataset import read_pairs, write_pairs
 from proofreel.data_prep.exports import inside_media, read_claims
 from proofreel.data_prep.media import FrameSampling
+from proofreel.models.cascades.plan import View
 from proofreel.models.questions import as_evidence, as_pairs
 from proofreel.server.media import Library, picture, prepare
 from proofreel.server.schemas import PIECE
@@ -100,6 +111,7 @@ def test_the_server_takes_frames_within_its_limits(tmp_path: Path):
         Picture.new("RGB", (60, 40 if i < 2 else 50), (i, 0, 0)).save(tmp_path / f"{i}.png")
     given = {"kind": "frames", "paths": ["0.png", "1.png"], "times_s": [0.0, 0.5]}
     frames = evidence_from_dict(PIECE.validate_python(given).model_dump())
+    assert isinstance(frames, Frames)
     assert frames == Frames(["0.png", "1.png"], [0.0, 0.5])
     prepare(library(tmp_path), (frames,))
     assert [time_s for time_s, _ in picture(library(tmp_path), frames)] == [0.0, 0.5]
@@ -110,3 +122,10 @@ def test_the_server_takes_frames_within_its_limits(tmp_path: Path):
     for change in ({"times_s": ["0", 1.0]}, {"paths": ["0.png"]}, {"paths": ["0.png"] * 5000}, {"fps": 2}):
         with pytest.raises(ValidationError):
             PIECE.validate_python(given | change)
+
+
+def test_a_verifier_of_videos_takes_frames_and_a_view_of_videos_shows_them():
+    frames, text = Frames(["a.png", "b.png"], [0, 1]), Passage("A text.")
+    assert evidence_kinds((frames, text)) == ("passage", "video")
+    assert View(kinds=("video",)).of((frames, text)) == (frames,)
+    assert View(kinds=("passage",)).of((frames, text)) == (text,)

@@ -1,0 +1,107 @@
+"""A build whose annotations and media lie elsewhere, in an archive, and inside the annotations themselves."""
+
+import io
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numbered_clips import encode
+from PIL import Image as Picture
+
+from proofreel import Frames, Image, VideoSegment, allow_remote
+from proofreel.core import from_mapping, media_paths, remote
+from proofreel.data_prep.dataset import read_manifest, read_split
+from proofreel.data_prep.media import FrameCache, FrameSampling
+from proofreel.data_prep.pipeline import BuildConfig, build
+
+SAMPLING = FrameSampling(max_frames=4, min_pixels=28 * 28, max_pixels=56 * 56)
+
+
+@pytest.fixture(autouse=True)
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("PROOFREEL_REMOTE", "")
+    monkeypatch.setattr(remote, "REMOTE_DIRECTORY", str(tmp_path / "kept"))
+    allow_remote(directory=tmp_path / "kept")
+    yield tmp_path / "kept"
+    fsspec.filesystem("memory").store.clear()
+
+
+def put(name: str, content: bytes) -> None:
+    fsspec.filesystem("memory").pipe_file(f"/{name}", content)
+
+
+def png(shade: int) -> bytes:
+    file = io.BytesIO()
+    Picture.fromarray(np.full((40, 60, 3), shade, np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def config(folder: Path, source: dict, **more: object) -> BuildConfig:
+    values = {"output": str(folder / "data"), "sources": [source], "card": False, "shortcut_probe": False, **more}
+    values["splits"] = {"train": 1.0, "validation": 0.0, "calibration": 0.0, "test": 0.0}
+    return from_mapping(BuildConfig, values, "config")
+
+
+def test_a_data_set_of_addresses_is_built_and_read(tmp_path: Path, kept: Path):
+    for i in range(3):
+        put(f"data/clips/{i}.png", png(i))
+    put("data/clips/a.mp4", encode(tmp_path / "a.mp4").read_bytes())
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("in/b.png", png(9))
+    put("data/clips/pictures.zip", archive.getvalue())
+    rows = [
+        {"video": "a.mp4", "start": 0.0, "end": 2.0},
+        {"frames": ["0.png", "1.png", "2.png"], "times": [0.0, 0.5, 1.0]},
+        {"image": "zip://in/b.png::pictures.zip"},
+        {"image": "memory://data/clips/0.png"},
+        {"image": "gone.png"},
+        {"image": "memory://other/0.png"},
+        {"video": "a.mp4", "start": 99.0, "end": 100.0},
+    ]
+    lines = [json.dumps({"claim": f"Claim {i}.", "label": "supported", **row}) for i, row in enumerate(rows)]
+    put("data/rows.jsonl", "\n".join(lines).encode())
+    columns = {name: name for name in ("video", "start", "end", "frames", "times", "image")}
+    source = {"format": "table", "path": "memory://data/rows.jsonl", "options": columns}
+    where = {"remote": ["memory://data"], "media_root": "memory://data/clips", "leaks": {"media": "allow"}}
+    manifest = build(config(tmp_path, source, **where), skip_invalid=True)  # type: ignore[arg-type]
+    pairs = {pair.claim: pair.evidence[0] for pair in read_split(tmp_path / "data", "train")}
+    root = "memory://data/clips"
+    assert pairs == {
+        "Claim 0.": VideoSegment(f"{root}/a.mp4", 0.0, 2.0),
+        "Claim 1.": Frames([f"{root}/{i}.png" for i in range(3)], [0.0, 0.5, 1.0]),
+        "Claim 2.": Image(f"zip://in/b.png::{root}/pictures.zip"),
+        "Claim 3.": Image(f"{root}/0.png"),
+    }
+    rejected = [json.loads(line)["reason"] for line in (tmp_path / "data/rejected.jsonl").read_text().splitlines()]
+    for word in ("gone.png", "other/0.png", "past the end"):
+        assert sum(word in reason for reason in rejected) == 1, rejected
+    assert read_manifest(tmp_path / "data") == manifest
+    cache = FrameCache(tmp_path / "frames")  # which decodes in a child that can fetch nothing
+    shades = [int(cache.read(pairs[f"Claim {i}."], SAMPLING).pixels_FHWC[-1, 0, 0, 0]) for i in (1, 2, 3)]  # type: ignore[arg-type]
+    assert shades == [2, 9, 0]
+    assert len(cache.read(pairs["Claim 0."], SAMPLING).times_s) == 4  # type: ignore[arg-type]
+    allow_remote(directory=kept)
+    (tmp_path / "data2").mkdir()
+    with pytest.raises(Exception, match="nothing is fetched unless you say so"):
+        build(config(tmp_path / "data2", source, **{**where, "remote": []}))  # type: ignore[arg-type]
+
+
+def test_pictures_of_a_parquet_file_become_media_of_the_data_set(tmp_path: Path):
+    column = [{"bytes": png(i % 3), "path": None} for i in range(6)]
+    table = pa.table({"claim": [f"Claim {i}." for i in range(6)], "image": column})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    options = {"image": "image", "constants": ["label=supported"], "store": str(tmp_path / "media")}
+    source = {"format": "table", "path": str(tmp_path / "rows.parquet"), "options": options}
+    build(config(tmp_path, source))
+    pairs = read_split(tmp_path / "data", "train")
+    assert len(pairs) == 6
+    files = {path for pair in pairs for piece in pair.evidence for path in media_paths(piece)}
+    assert len(files) == 3
+    assert {Path(path).parents[1] for path in files} == {tmp_path / "media"}
