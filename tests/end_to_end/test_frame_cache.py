@@ -24,13 +24,13 @@ from proofreel.core.pairs import Image, VideoSegment
 from proofreel.core.storage import STALE_S, DamagedEntryError, EntryStore
 from proofreel.data_prep.media import frame_cache
 from proofreel.data_prep.media.frame_cache import FrameCache, frames_key, pack_frames, unpack_frames
+from proofreel.data_prep.media.frame_files import read_media_piece
 from proofreel.data_prep.media.frames import (
     Frames,
     FrameSampling,
     fit_pixels,
     read_frames,
     read_image,
-    read_media_piece,
 )
 
 SMALL = FrameSampling(min_pixels=84 * 84, max_pixels=84 * 84)

@@ -50,7 +50,7 @@ def test_a_path_is_a_file_and_no_protocol(tmp_path, path, monkeypatch):
         shutil.copy(SAMPLE, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     for root in (None, tmp_path):
-        with pytest.raises(MediaError, match="no such file"):
+        with pytest.raises(MediaError, match=r"no such file|nothing is fetched unless you say so"):
             read_frames(VideoSegment(path, 0.0, 1.0), FrameSampling(), root)
 
 

@@ -44,6 +44,7 @@ def png(shade: int) -> bytes:
 
 def config(folder: Path, source: dict, **more: object) -> BuildConfig:
     values = {"output": str(folder / "data"), "sources": [source], "card": False, "shortcut_probe": False, **more}
+    values["negatives"] = {"swapped_per_claim": 0}
     values["splits"] = {"train": 1.0, "validation": 0.0, "calibration": 0.0, "test": 0.0}
     return from_mapping(BuildConfig, values, "config")
 
