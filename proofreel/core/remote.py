@@ -16,12 +16,14 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import lzma
 import os
 import re
 import shutil
 import tarfile
 import time
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -53,6 +55,7 @@ _IN_PROCESS = ("memory",)  # fsspec's own, which reaches nothing
 _WAITS_S = (0.5, 2.0, 8.0)  # before each further try
 _FINAL = (FileNotFoundError, PermissionError, IsADirectoryError, ImportError, NotImplementedError, ValueError)
 _CHUNK = 1 << 20
+_DAMAGED = (OSError, EOFError, RuntimeError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError)
 
 
 def allow_remote(*prefixes: str, directory: str | Path | None = None, max_gib: float | None = None) -> None:
@@ -228,9 +231,11 @@ class _Downloads:
                     if part.stat().st_size != n_bytes:
                         raise OSError(f"{part.stat().st_size} of {n_bytes} bytes")
                     return self._store.adopt(name, part)
+            except MediaError:
+                raise
             except KeyError:
                 raise MediaError(f"{archive}: no such member, got {member!r}; list the archive") from None
-            except (OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, RuntimeError) as error:
+            except _DAMAGED as error:
                 raise MediaError(
                     f"{archive}: {member!r} cannot be read, got {error}; download or pack the archive again"
                 ) from error
@@ -251,6 +256,8 @@ class _Downloads:
             with path.open("a") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 yield
+        except MediaError:  # which is an OSError as well
+            raise
         except OSError as error:
             raise MediaError(f"{self._directory}: files cannot be kept, got {error}; name another folder") from error
 

@@ -81,7 +81,7 @@ def test_a_data_set_of_addresses_is_built_and_read(tmp_path: Path, kept: Path):
         "Claim 3.": Image(f"{root}/0.png"),
     }
     rejected = [json.loads(line)["reason"] for line in (tmp_path / "data/rejected.jsonl").read_text().splitlines()]
-    for word in ("gone.png", "other/0.png", "past the end"):
+    for word in ("gone.png", "other/0.png", "start_s is past the end"):
         assert sum(word in reason for reason in rejected) == 1, rejected
     assert read_manifest(tmp_path / "data") == manifest
     cache = FrameCache(tmp_path / "frames")  # which decodes in a child that can fetch nothing
