@@ -11,7 +11,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +83,35 @@ class ClaimFormat:
 
 
 @dataclass(frozen=True)
+class Merge:
+    """How the judgments of a source become rows, a few of them in memory at a time.
+
+    Attributes:
+        key: what a row judges; the judgments with one key are joined.
+        join: `join(judgments of one key in file order, options, known)` gives their rows, and rejections of the others.
+        survey: `survey(all judgments, options)` gives what `join` must know of all of them, and rejections that come
+            before those of `join`. None: nothing.
+    """
+
+    key: Callable[[Row], str]
+    join: Callable[[Sequence[Row], Any, Any], Iterable[Row | Rejected]]
+    survey: Callable[[Iterable[Row], Any], tuple[Any, list[Rejected]]] | None = None
+
+    def known(self, rows: Iterable[Row], options: Any) -> tuple[Any, list[Rejected]]:
+        """What `survey` gives; nothing where there is none."""
+        return (None, []) if self.survey is None else self.survey(rows, options)
+
+    def all_of(self, rows: Sequence[Row], options: Any = None) -> tuple[list[Row], list[Rejected]]:
+        """The rows in order of the first judgment of each, and the rejections, of judgments that are all in memory."""
+        known, rejected = self.known(rows, options)
+        of_key: dict[str, list[Row]] = {}
+        for row in rows:
+            of_key.setdefault(self.key(row), []).append(row)
+        results = [item for same in of_key.values() for item in self.join(same, options, known)]
+        return [r for r in results if isinstance(r, Row)], rejected + [r for r in results if isinstance(r, Rejected)]
+
+
+@dataclass(frozen=True)
 class Importer:
     """An annotation format: its name, its options and how its files are read.
 
@@ -93,8 +122,7 @@ class Importer:
             it also takes `rewrite` and `fall_back`, see `qa_statements.statements`.
         options: the dataclass of the keys under `options:`; None: the format has no options.
         writes_statements: rows are statements made of questions and answers, which a language model can write.
-        merge: `merge(rows, options)` makes one row of repeated judgments over all files of a source, and rejections
-            of the others. None: every row stands for itself.
+        merge: how the judgments of all files of a source become rows. None: every row stands for itself.
         reads_folders: a path may name a folder.
         claims: how `proofreel score` reads files of this format; None: it does not.
     """
@@ -104,7 +132,7 @@ class Importer:
     read: Callable[..., Iterator[Row | Rejected]]
     options: type[Any] | None = None
     writes_statements: bool = False
-    merge: Callable[[list[Row], Any], tuple[list[Row], list[Rejected]]] | None = None
+    merge: Merge | None = None
     reads_folders: bool = False
     claims: ClaimFormat | None = None
 

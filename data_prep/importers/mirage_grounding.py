@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...core import Modality, Pair, VideoSegment
-from .base import Importer, Record, Rejected, Row, kind_of, read_csv_records, reject
+from ...core import Modality, Pair, VideoSegment, evidence_key
+from .base import Importer, Merge, Record, Rejected, Row, kind_of, read_csv_records, reject
 
 CHANNELS: dict[str, Modality] = {"audio": "audio", "video": "visual", "ocr": "ocr"}
 _ANSWERS = (*CHANNELS, "neither")
@@ -41,17 +40,21 @@ def merge_judgments(rows: Iterable[Row]) -> tuple[list[Row], list[Rejected]]:
 
     Systems share claims, so a (claim, video) may be judged again in another task or file. `meta["judgments"]` counts.
     """
-    judged: dict[tuple[str, Any], list[Row]] = defaultdict(list)
-    for row in rows:
-        judged[row.pair.claim, row.pair.evidence].append(row)
-    merged: list[Row] = []
-    conflicts: list[Rejected] = []
-    for same in judged.values():
-        if len({row.pair.label for row in same}) > 1:
-            conflicts.extend(_conflicts(same))
-        else:
-            merged.append(_merge(same))
-    return merged, conflicts
+    return MERGE.all_of(list(rows))
+
+
+def _judged(row: Row) -> str:
+    return f"{row.pair.claim}\0{evidence_key(row.pair.evidence)}"
+
+
+def _join(same: Sequence[Row], options: None, known: None) -> Iterator[Row | Rejected]:
+    if len({row.pair.label for row in same}) > 1:
+        yield from _conflicts(same)
+    else:
+        yield _merge(same)
+
+
+MERGE = Merge(_judged, _join)
 
 
 def _rows(record: Record) -> Iterator[Row]:
@@ -100,7 +103,7 @@ def modality_of(channels: list[str]) -> Modality:
     return CHANNELS[channels[0]] if channels else "visual"
 
 
-def _merge(same: list[Row]) -> Row:
+def _merge(same: Sequence[Row]) -> Row:
     if len(same) == 1:
         return same[0]
     channels = [name for name in CHANNELS if any(name in row.pair.meta["channels"] for row in same)]
@@ -110,7 +113,7 @@ def _merge(same: list[Row]) -> Row:
     )
 
 
-def _conflicts(same: list[Row]) -> Iterator[Rejected]:
+def _conflicts(same: Sequence[Row]) -> Iterator[Rejected]:
     labels = [f"{row.pair.label} at {row.file}:{row.line}" for row in same]
     message = f"judgments conflict, got {', '.join(labels)}; adjudicate them: this pair is kept out"
     for row in same:
@@ -133,5 +136,5 @@ IMPORTER = Importer(
     name="grounding",
     description="MiRAGE grounding judgments: whether a video supports a claim, as CSV.",
     read=read_judgments,
-    merge=lambda rows, _: merge_judgments(rows),
+    merge=MERGE,
 )

@@ -12,16 +12,17 @@ all, by majority, or with the share as a soft label.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 import reprlib
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ...core import ConfigError, Label, Pair, Passage
-from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, reject
+from .base import Importer, Merge, Record, Rejected, Row, kind_of, read_json_members, reject
 from .mirage import contexts_of, digest_of, group_of, kept_out, structure_problems
 
 _FILE = re.compile(r"metric_(?P<kind>prediction|reference)_(?P<system>.+)_annotator_(?P<annotator>\d+)(_DONE)?")
@@ -179,19 +180,17 @@ def merge_annotators(rows: Iterable[Row], mode: Mode = "soft") -> tuple[list[Row
     """
     if mode not in MODES:
         raise ConfigError(f"mode: is unknown, got {mode!r}; use one of {list(MODES)}")
-    files: dict[str, list[Row]] = defaultdict(list)
-    items: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        files[row.file].append(row)
-        items[_item_of(row)].append(row)
-    copies = _copies(files)
-    results = [_copy_listed(files, file, original) for file, original in copies.items()]
-    for name, same in items.items():
-        if mode == "all":
-            results += [_single(row, files, copies) for row in same]
-        else:
-            results.append(_vote(name, [row for row in same if row.file not in copies] or same, mode))
-    return [r for r in results if isinstance(r, Row)], [r for r in results if isinstance(r, Rejected)]
+    return MERGE.all_of(list(rows), MirageJudgmentsOptions(annotators=mode))
+
+
+def _join(
+    same: Sequence[Row], options: MirageJudgmentsOptions, copies: Mapping[str, object]
+) -> Iterator[Row | Rejected]:
+    if options.annotators == "all":
+        yield from (_single(row, copies) for row in same)
+    else:
+        voting = [row for row in same if row.file not in copies] or same
+        yield _vote(_item_of(same[0]), voting, options.annotators)
 
 
 def _item_of(row: Row) -> str:
@@ -199,34 +198,43 @@ def _item_of(row: Row) -> str:
     return row.pair.id.rpartition("/annotator_")[0]
 
 
-def _copies(files: dict[str, list[Row]]) -> dict[str, str]:
-    """Files that hold the same judgments as another one, claim by claim, and that other one.
+def _survey(rows: Iterable[Row], options: MirageJudgmentsOptions) -> tuple[dict[str, object], list[Rejected]]:
+    """Files that hold the same judgments as another one, claim by claim: {the file: the annotator it copies}.
 
     Annotators of the released files disagree on 4 to 36 % of claims: a hundred equal judgments are not a coincidence.
+    A file is known by the sum of the hashes of its judgments, which does not depend on their order.
     """
-    original_of: dict[str, str] = {}
-    originals: dict[frozenset[tuple[str, str | None]], str] = {}
-    for file, rows in files.items():
-        judgments = frozenset((_item_of(row), row.pair.label) for row in rows)
-        original = originals.setdefault(judgments, file)
-        if original != file and len(judgments) >= COPY_MIN_CLAIMS:
-            original_of[file] = original
-    return original_of
+    first: dict[str, Row] = {}
+    n_rows: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    for row in rows:
+        first.setdefault(row.file, row)
+        n_rows[row.file] += 1
+        judgment = f"{_item_of(row)}\0{row.pair.label}".encode("utf-8", "surrogatepass")
+        sums[row.file] += int.from_bytes(hashlib.blake2b(judgment, digest_size=16).digest())
+    copies: dict[str, object] = {}
+    listed: list[Rejected] = []
+    originals: dict[tuple[int, int], str] = {}
+    for file, total in sums.items():
+        original = originals.setdefault((n_rows[file], total), file)
+        if original != file and n_rows[file] >= COPY_MIN_CLAIMS:
+            copies[file] = first[original].pair.meta["annotator"]
+            listed.append(_copy_listed(first[file], n_rows[file], original))
+    return copies, listed
 
 
-def _copy_listed(files: dict[str, list[Row]], file: str, original: str) -> Row | Rejected:
-    row = files[file][0]
-    message = f"judgments copy another annotator's, got all {len(files[file])} equal to {original}; they have no vote"
-    return Rejected(row.file, None, None, kind_of(message), message, pairs=0, blocking=False)
+def _copy_listed(first: Row, n_rows: int, original: str) -> Rejected:
+    message = f"judgments copy another annotator's, got all {n_rows} equal to {original}; they have no vote"
+    return Rejected(first.file, None, None, kind_of(message), message, pairs=0, blocking=False)
 
 
-def _single(row: Row, files: dict[str, list[Row]], copies: dict[str, str]) -> Row | Rejected:
+def _single(row: Row, copies: Mapping[str, object]) -> Row | Rejected:
     if row.pair.label is None:
         return _kept_out([row], f"claim was left unjudged, got null for {row.pair.claim!r}; judge it")
     if row.file not in copies:
         return row
-    original = files[copies[row.file]][0].pair.meta["annotator"]
-    return dataclasses.replace(row, pair=dataclasses.replace(row.pair, meta={**row.pair.meta, "copy_of": original}))
+    meta = {**row.pair.meta, "copy_of": copies[row.file]}
+    return dataclasses.replace(row, pair=dataclasses.replace(row.pair, meta=meta))
 
 
 def _vote(name: str, same: Sequence[Row], mode: Mode) -> Row | Rejected:
@@ -254,10 +262,11 @@ def _kept_out(same: Sequence[Row], message: str) -> Rejected:
     return Rejected(first.file, first.line, first.pair.id, kind_of(message), message, pairs=1, blocking=False)
 
 
+MERGE = Merge(_item_of, _join, _survey)
 IMPORTER = Importer(
     name="mirage_judgments",
     description="Claims that three annotators judged against a text.",
     read=read,
     options=MirageJudgmentsOptions,
-    merge=lambda rows, options: merge_annotators(rows, options.annotators),
+    merge=MERGE,
 )

@@ -1,6 +1,7 @@
 """False pairs: swapped evidence, altered claims, altered evidence, proposals of a language model, hard negatives."""
 
 from .claim_changes import altered_claims, is_sentence, violations
+from .even_swaps import EvenSwaps
 from .evidence_changes import ORIGINS, AlteredEvidenceConfig, altered_evidence
 from .evidence_index import Known
 from .grammar import Grammar
@@ -32,6 +33,7 @@ __all__ = [
     "SWAPPED",
     "AlteredEvidenceConfig",
     "ClaimRow",
+    "EvenSwaps",
     "Grammar",
     "Known",
     "Mined",

@@ -34,7 +34,7 @@ def other_time(request: Request, gap_s: float) -> Proposals:
     segments = [piece for piece in evidence if isinstance(piece, VideoSegment)]
     if len(segments) == 1:
         taken = request.taken(segments[0].path)
-        others = request.known.same_video.get((segments[0].path, shape_of(evidence)), ())
+        others = request.known.around(segments[0].path, shape_of(evidence))
         for other in walk(others, request.draw()):
             segment = next(piece for piece in other if isinstance(piece, VideoSegment))
             if _is_clear(request.known.span(segment), taken, gap_s):
@@ -202,7 +202,7 @@ def altered_evidence(
         if not (count := getattr(config, origin)):
             continue
         proposed = _proposals(origin, Request(pair, claim, known, seed, origin), config)
-        fresh = (evidence for evidence in proposed if evidence not in seen and (claim, evidence) not in known.judged)
+        fresh = (evidence for evidence in proposed if evidence not in seen and not known.is_judged(claim, evidence))
         for evidence in itertools.islice(fresh, count):
             seen.add(evidence)
             made.append(_altered(pair, evidence, origin, config.label_of(origin)))
@@ -274,11 +274,11 @@ def _exchanged(request: Request, choices: Sequence[tuple[int, ...]]) -> Proposal
     evidence, known, start = request.pair.evidence, request.known, request.draw()
     for number in range(len(choices) * MAX_TRIES):
         places = choices[(start + number) % len(choices)]
-        stock = known.material.get(shape_of(evidence[at] for at in places), ())
+        stock = known.material(shape_of(evidence[at] for at in places))
         if number // len(choices) >= len(stock):
             continue
         pieces, groups = stock[(start + number // len(choices)) % len(stock)]
-        if request.pair.group in groups or any((request.claim, group) in known.groups for group in groups):
+        if request.pair.group in groups or any(known.is_true_in(request.claim, group) for group in groups):
             continue
         changed = list(evidence)
         for at, piece in zip(places, pieces, strict=True):

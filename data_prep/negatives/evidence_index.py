@@ -1,15 +1,21 @@
 """An index of one split's evidence: where each claim holds, and every piece that can replace another.
 
 Built once from a stream of pairs and then only read, so that altering the evidence of a million pairs needs no scan per
-pair. Altered negatives are made from it (evidence_changes.py).
+pair. It lies in a temporary SQLite file: a split need not fit in memory. Altered negatives are made from it
+(evidence_changes.py).
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import json
 import math
-from collections import defaultdict
+import sqlite3
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from ...core import (
@@ -21,7 +27,9 @@ from ...core import (
     Transcript,
     VideoSegment,
     Visual,
+    evidence_from_dict,
     evidence_key,
+    evidence_to_dict,
     media_name,
 )
 from ..dataset import rank
@@ -33,7 +41,6 @@ T = TypeVar("T")
 Span = tuple[float, float]  # [start, end] in seconds
 Shape = tuple[str, ...]  # the kinds of some pieces of evidence, in order
 Proposals = Iterator[tuple[Evidence, ...]]
-Material = tuple[tuple[Evidence, ...], tuple[str, ...]]  # pieces, and the groups they belong to
 _BEARERS: dict[str, Shape] = {  # the kinds of evidence that can carry a modality
     "visual": VISUAL_KINDS,
     "ocr": VISUAL_KINDS,
@@ -41,6 +48,21 @@ _BEARERS: dict[str, Shape] = {  # the kinds of evidence that can carry a modalit
     "text": ("transcript", "passage"),
     "mixed": (*VISUAL_KINDS, "transcript", "passage"),
 }
+_CACHED = 20_000  # pieces of evidence
+_CACHED_VIDEOS = 64
+_AT_ONCE = 10_000
+_SCHEMA = """
+PRAGMA journal_mode = OFF;
+PRAGMA synchronous = OFF;
+PRAGMA cache_size = -65536;
+CREATE TABLE evidence (e INTEGER PRIMARY KEY, digest BLOB UNIQUE, json TEXT);
+CREATE TABLE shown (e INTEGER, grp INTEGER, PRIMARY KEY (e, grp)) WITHOUT ROWID;
+CREATE TABLE facts (key BLOB, e INTEGER);
+CREATE TABLE ranked (e INTEGER, place TEXT);
+CREATE TABLE around (key BLOB, place INTEGER, e INTEGER);
+CREATE TABLE members (piece BLOB, grp INTEGER, PRIMARY KEY (piece, grp)) WITHOUT ROWID;
+CREATE TABLE parts (digest BLOB PRIMARY KEY, shape TEXT, place INTEGER, json TEXT);
+"""
 _KIND_OF = {cls: kind for kind, cls in EVIDENCE_KINDS.items()}
 
 
@@ -49,30 +71,28 @@ def shape_of(evidence: Iterable[Evidence]) -> Shape:
     return tuple(_KIND_OF[type(piece)] for piece in evidence)
 
 
-@dataclass(frozen=True)
 class Known:
-    """An index over the pairs of one split; claims in it are normalised (`normal_claim`).
+    """An index over the pairs of one split, on disk; claims in it are normalised (`normal_claim`).
+
+    What it holds in memory grows with media files and groups alone. A claim is found by the hash of the claim together
+    with the group, the video or the evidence that is asked for.
 
     Attributes:
-        held: (claim, path of a video) -> the evidence with this video for which the claim is supported; of evidence
-            without video the path or text of the first piece.
-        groups: (claim, group) for every group in which a claim is supported.
-        judged: (claim, evidence) of the pairs that are not supported.
-        material: kinds -> pieces of these kinds: each piece alone, and what each pair shows or says as a whole.
-        same_video: (video path, kinds) -> the evidence of these kinds around one segment of that video.
         durations: video path -> length of the file in seconds, where known.
         ends: video path -> its duration, or its latest annotated end where that is unknown, in seconds.
         generic: claims that may hold anywhere unannotated: their evidence is never altered.
     """
 
-    held: Mapping[tuple[str, str], Sequence[tuple[Evidence, ...]]]
-    groups: Collection[tuple[str, str]]
-    judged: Collection[tuple[str, tuple[Evidence, ...]]]
-    material: Mapping[Shape, Sequence[Material]]
-    same_video: Mapping[tuple[str, Shape], Sequence[tuple[Evidence, ...]]]
-    durations: Mapping[str, float]
-    ends: Mapping[str, float]
-    generic: Collection[str] = ()
+    def __init__(self, durations: Mapping[str, float], generic: Collection[str], path: str = "") -> None:
+        self.durations, self.generic = durations, generic
+        self.ends: dict[str, float] = {}
+        self._groups: dict[str, int] = {}
+        self._names: list[str] = []
+        self._numbers: dict[tuple[Evidence, ...], int] = {}
+        self._db = sqlite3.connect(path)
+        self._db.executescript(_SCHEMA)
+        self._evidence = lru_cache(_CACHED)(self._load)
+        self._around = lru_cache(_CACHED_VIDEOS)(self._load_around)
 
     @classmethod
     def of(
@@ -81,47 +101,51 @@ class Known:
         durations: Mapping[str, float] | None = None,
         generic_claims: Iterable[str] = (),
         seed: int = 0,
+        path: str = "",
     ) -> Known:
         """Index the pairs of one split, in any order; `durations` in seconds, by the path the pairs use.
+
+        `path`: a new file to work in; empty: one that the system chooses and removes.
 
         Raises:
             RowError: a duration that is no positive number of seconds.
         """
-        groups_of: dict[tuple[Evidence, ...], set[str]] = {}
-        same: dict[Any, Any] = {}  # equal claims and equal evidence are kept once
-        held: dict[tuple[str, str], list[tuple[Evidence, ...]]] = {}
-        groups: set[tuple[str, str]] = set()
-        judged: set[tuple[str, tuple[Evidence, ...]]] = set()
-        for pair in pairs:
-            claim, evidence = normal_claim(pair.claim), same.setdefault(pair.evidence, pair.evidence)
-            claim = same.setdefault(claim, claim)
-            groups_of.setdefault(evidence, set()).add(pair.group)
-            if pair.label == "supported":
-                groups.add((claim, pair.group))
-                for anchor in _anchors(evidence):
-                    if (at := held.get((claim, anchor))) is None:
-                        held[claim, anchor] = [evidence]
-                    else:
-                        at.append(evidence)
-            elif pair.label is not None:
-                judged.add((claim, evidence))
-        order = sorted(groups_of, key=lambda evidence: rank(seed, "evidence", evidence_key(evidence)))
-        lengths = _checked(durations or {})
-        ends = {**_latest_ends(order), **lengths}
-        generic = frozenset(map(normal_claim, generic_claims))
-        return cls(held, groups, judged, _material(groups_of, order), _same_video(order), lengths, ends, generic)
+        known = cls(_checked(durations or {}), frozenset(map(normal_claim, generic_claims)), path)
+        facts = itertools.chain.from_iterable(map(known._facts_of, pairs))
+        while some := list(itertools.islice(facts, _AT_ONCE)):
+            known._db.executemany("INSERT INTO facts VALUES (?, ?)", some)
+        known._db.execute("CREATE INDEX facts_key ON facts (key, e)")
+        known._put_in_order(seed)
+        known.ends.update(known.durations)
+        return known
+
+    def is_true_in(self, claim: str, group: str) -> bool:
+        """Whether a claim is supported somewhere in a group."""
+        return self._is_there(_key("group", claim, group))
+
+    def is_judged(self, claim: str, evidence: tuple[Evidence, ...]) -> bool:
+        """Whether a pair that is not supported asks this claim of this evidence."""
+        return self._is_there(_key("judged", claim, _form(evidence)))
+
+    def around(self, path: str, shape: Shape) -> Sequence[tuple[Evidence, ...]]:
+        """The evidence of these kinds around one segment of a video."""
+        return self._around(path, shape)
+
+    def material(self, shape: Shape) -> Material:
+        """Pieces of these kinds: each piece alone, and what each pair shows or says as a whole."""
+        return Material(self._db, self._names, ",".join(shape))
 
     def holds(self, claim: str, evidence: Sequence[Evidence]) -> bool:
         """Whether everything that some supported pair needs for this claim is among `evidence`."""
         for piece in evidence:
-            for needed in self.held.get((claim, _anchor(piece)), ()):
+            for needed in self._held(claim, _anchor(piece)):
                 if all(any(_covers(new, part) for new in evidence) for part in needed):
                     return True
         return False
 
     def spans(self, claim: str, path: str) -> Iterator[Span]:
         """Spans [start, end] (seconds) of a video in which a claim is known to hold; inf is an unknown end."""
-        for evidence in self.held.get((claim, path), ()):
+        for evidence in self._held(claim, path):
             for piece in evidence:
                 if isinstance(piece, VideoSegment) and piece.path == path:
                     yield self.span(piece)
@@ -131,6 +155,130 @@ class Known:
         if segment.end_s is not None:
             return segment.start_s, segment.end_s
         return segment.start_s, self.durations.get(segment.path, math.inf)
+
+    def _held(self, claim: str, anchor: str) -> Iterator[tuple[Evidence, ...]]:
+        """The evidence with this anchor for which a claim is supported."""
+        found = self._db.execute("SELECT DISTINCT e FROM facts WHERE key = ?", (_key("held", claim, anchor),))
+        return (self._evidence(e) for (e,) in found.fetchall())
+
+    def _is_there(self, key: bytes) -> bool:
+        return self._db.execute("SELECT 1 FROM facts WHERE key = ? LIMIT 1", (key,)).fetchone() is not None
+
+    def _load(self, e: int) -> tuple[Evidence, ...]:
+        (text,) = self._db.execute("SELECT json FROM evidence WHERE e = ?", (e,)).fetchone()
+        return _pieces_of(text)
+
+    def _load_around(self, path: str, shape: Shape) -> list[tuple[Evidence, ...]]:
+        key = (_key("around", path, *shape),)
+        found = self._db.execute("SELECT e FROM around WHERE key = ? ORDER BY place", key).fetchall()
+        return [self._evidence(e) for (e,) in found]
+
+    def _facts_of(self, pair: Pair) -> Iterator[tuple[bytes, int]]:
+        """(key, evidence) for all that a pair says; its evidence is stored."""
+        claim, e = normal_claim(pair.claim), self._number(pair.evidence)
+        if (group := self._groups.get(pair.group)) is None:
+            group = self._groups[pair.group] = len(self._names)
+            self._names.append(pair.group)
+        self._db.execute("INSERT OR IGNORE INTO shown VALUES (?, ?)", (e, group))
+        if pair.label == "supported":
+            yield _key("group", claim, pair.group), 0
+            for anchor in _anchors(pair.evidence):
+                yield _key("held", claim, anchor), e
+        elif pair.label is not None:
+            yield _key("judged", claim, _form(pair.evidence)), 0
+
+    def _number(self, evidence: tuple[Evidence, ...]) -> int:
+        if (number := self._numbers.get(evidence)) is None:
+            if len(self._numbers) >= _CACHED:
+                self._numbers.clear()
+            number = self._numbers[evidence] = self._store(evidence)
+        return number
+
+    def _store(self, evidence: tuple[Evidence, ...]) -> int:
+        digest = _key(_form(evidence))
+        row = self._db.execute("SELECT e FROM evidence WHERE digest = ?", (digest,)).fetchone()
+        if row is not None:
+            return row[0]
+        for piece in evidence:
+            if isinstance(piece, VideoSegment) and piece.end_s is not None:
+                self.ends[piece.path] = max(piece.end_s, self.ends.get(piece.path, 0.0))
+        number = self._db.execute("INSERT INTO evidence VALUES (NULL, ?, ?)", (digest, _text(evidence))).lastrowid
+        assert number is not None
+        return number
+
+    def _put_in_order(self, seed: int) -> None:
+        """Number what can replace other evidence in the pseudo-random order of the evidence."""
+        db, places = self._db, Counter[str]()
+        ranks = (
+            (e, rank(seed, "evidence", evidence_key(_pieces_of(text))))
+            for e, text in db.execute("SELECT e, json FROM evidence")
+        )
+        db.executemany("INSERT INTO ranked VALUES (?, ?)", ranks)
+        query = "SELECT v.e, v.json FROM ranked r JOIN evidence v ON v.e = r.e ORDER BY r.place"
+        for place, (e, text) in enumerate(db.execute(query)):
+            evidence = _pieces_of(text)
+            segments = [piece for piece in evidence if isinstance(piece, VideoSegment)]
+            if len(segments) == 1:
+                key = _key("around", segments[0].path, *shape_of(evidence))
+                db.execute("INSERT INTO around VALUES (?, ?, ?)", (key, place, e))
+            pieces = [Transcript(piece.text) if isinstance(piece, Transcript) else piece for piece in evidence]
+            for piece in dict.fromkeys(pieces):
+                members = "INSERT OR IGNORE INTO members SELECT ?, grp FROM shown WHERE e = ?"
+                db.execute(members, (_key(_form((piece,))), e))
+            for part in _parts(pieces):
+                shape = ",".join(shape_of(part))
+                new = "INSERT OR IGNORE INTO parts VALUES (?, ?, ?, ?)"
+                places[shape] += db.execute(new, (_key(_form(part)), shape, places[shape], _text(part))).rowcount
+        db.execute("DROP TABLE ranked")
+        db.execute("CREATE INDEX around_key ON around (key, place)")
+        db.execute("CREATE INDEX parts_place ON parts (shape, place)")
+
+
+class Material:
+    """Pieces of the same kinds, each read when it is wanted: the pieces, and the groups that they belong to."""
+
+    def __init__(self, db: sqlite3.Connection, groups: Sequence[str], shape: str) -> None:
+        self._db, self._groups, self._shape = db, groups, shape
+        last = db.execute("SELECT MAX(place) FROM parts WHERE shape = ?", (shape,)).fetchone()[0]
+        self._n = 0 if last is None else last + 1
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, place: int) -> tuple[tuple[Evidence, ...], list[str]]:
+        query = "SELECT json FROM parts WHERE shape = ? AND place = ?"
+        pieces = _pieces_of(self._db.execute(query, (self._shape, place)).fetchone()[0])
+        keys = [_key(_form((piece,))) for piece in pieces]
+        query = f"SELECT DISTINCT grp FROM members WHERE piece IN ({', '.join('?' * len(keys))})"
+        return pieces, sorted(self._groups[int(number)] for (number,) in self._db.execute(query, keys))
+
+
+def _key(*parts: str) -> bytes:
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _form(evidence: Iterable[Evidence]) -> str:
+    """Equal for equal evidence, whether its times are whole numbers or not."""
+    return json.dumps([[_KIND_OF[type(piece)], *map(_as_float, vars(piece).values())] for piece in evidence])
+
+
+def _as_float(value: Any) -> Any:
+    return float(value) if type(value) is int else value
+
+
+def _text(evidence: Iterable[Evidence]) -> str:
+    return json.dumps([evidence_to_dict(piece) for piece in evidence])
+
+
+def _pieces_of(text: str) -> tuple[Evidence, ...]:
+    return tuple(map(evidence_from_dict, json.loads(text)))
+
+
+def _parts(pieces: Sequence[Evidence]) -> list[tuple[Evidence, ...]]:
+    """Each piece alone, and all that is seen and all that is said or written in one pair."""
+    visual = tuple(piece for piece in pieces if _KIND_OF[type(piece)] in VISUAL_KINDS)
+    text = tuple(piece for piece in pieces if _KIND_OF[type(piece)] not in VISUAL_KINDS)
+    return list(dict.fromkeys([*((piece,) for piece in pieces), *filter(None, (visual, text))]))
 
 
 @dataclass(frozen=True)
@@ -180,43 +328,6 @@ def _checked(durations: Mapping[str, float]) -> dict[str, float]:
         if not (math.isfinite(duration_s) and duration_s > 0):
             raise RowError(f"{path}: duration must be a positive number of seconds, got {duration_s}; probe the file")
     return dict(durations)
-
-
-def _latest_ends(evidences: Iterable[tuple[Evidence, ...]]) -> dict[str, float]:
-    ends: dict[str, float] = {}
-    for piece in (piece for evidence in evidences for piece in evidence):
-        if isinstance(piece, VideoSegment) and piece.end_s is not None:
-            ends[piece.path] = max(piece.end_s, ends.get(piece.path, 0.0))
-    return ends
-
-
-def _material(
-    groups_of: Mapping[tuple[Evidence, ...], set[str]], order: Iterable[tuple[Evidence, ...]]
-) -> dict[Shape, list[Material]]:
-    """Each piece alone, and all that is seen and all that is said or written in one pair; transcripts without times."""
-    groups: dict[Evidence, set[str]] = defaultdict(set)
-    parts: dict[tuple[Evidence, ...], None] = {}
-    for evidence in order:
-        pieces = [Transcript(piece.text) if isinstance(piece, Transcript) else piece for piece in evidence]
-        visual = tuple(piece for piece in pieces if _KIND_OF[type(piece)] in VISUAL_KINDS)
-        text = tuple(piece for piece in pieces if _KIND_OF[type(piece)] not in VISUAL_KINDS)
-        parts.update(dict.fromkeys([*((piece,) for piece in pieces), *filter(None, (visual, text))]))
-        for piece in pieces:
-            groups[piece].update(groups_of[evidence])
-    material: dict[Shape, list[Material]] = defaultdict(list)
-    for part in parts:
-        members = set().union(*(groups[piece] for piece in part))
-        material[shape_of(part)].append((part, tuple(sorted(members))))
-    return dict(material)
-
-
-def _same_video(order: Iterable[tuple[Evidence, ...]]) -> dict[tuple[str, Shape], list[tuple[Evidence, ...]]]:
-    pieces: dict[tuple[str, Shape], list[tuple[Evidence, ...]]] = defaultdict(list)
-    for evidence in order:
-        segments = [piece for piece in evidence if isinstance(piece, VideoSegment)]
-        if len(segments) == 1:
-            pieces[segments[0].path, shape_of(evidence)].append(evidence)
-    return dict(pieces)
 
 
 def walk(items: Sequence[T], start: int) -> Iterator[T]:

@@ -7,15 +7,15 @@ carries that to the end: every sentence occurs equally often supported and refut
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import itertools
 import unicodedata
-from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 from ...core import Pair, evidence_key
 from ..dataset import rank
+from .even_swaps import EvenSwaps
 
 SwappedLabel = Literal["refuted", "not_enough"]
 SWAPPED = "swapped_evidence"
@@ -33,12 +33,6 @@ class Segments(Generic[Key]):
 
     keys: Sequence[Key]
     groups: Sequence[str]
-
-    def allowed(self, holds_in: Collection[str], start: int = 0) -> Iterator[int]:
-        """The numbers of the segments outside the groups in which a claim holds; begins at the start-th."""
-        for number in itertools.chain(range(start, len(self.keys)), range(start)):
-            if self.groups[number] not in holds_in:
-                yield number
 
 
 class ClaimRow(NamedTuple, Generic[Key]):
@@ -170,81 +164,16 @@ def balanced_pairs(
     for pair in pairs:
         if pair.label == "supported":
             positives[normal_claim(pair.claim)].append(pair)
-    allowed = {
-        claim: [segments.keys[number] for number in segments.allowed({pair.group for pair in group})]
-        for claim, group in positives.items()
-    }
+    number_of = {key: number for number, key in enumerate(segments.keys)}
+    swaps = EvenSwaps(segments.keys, segments.groups, generic, seed)
     for claim in list(positives):
-        if claim in generic or len(allowed[claim]) < len(positives[claim]):
-            left_out["generic" if claim in generic else "unbalanceable"] += len(positives.pop(claim))
-    targets = _spread({c: len(p) for c, p in positives.items()}, allowed, _counts(positives.values()), seed)
+        held = [number_of[evidence_key(pair.evidence)] for pair in positives[claim]]
+        if (reason := swaps.add(claim, held, (pair.group for pair in positives[claim]))) is not None:
+            left_out[reason] += len(positives.pop(claim))
+    swaps.assign()
     made = [
-        _swap(pair, examples[key], label)
-        for claim, group in positives.items()
-        for pair, key in zip(group, sorted(targets[claim], key=lambda key: rank(seed, "order", key)), strict=True)
+        _swap(pair, examples[segments.keys[number]], label)
+        for claim, group in enumerate(positives.values())
+        for pair, number in zip(group, swaps.targets(claim), strict=True)
     ]
     return [pair for group in positives.values() for pair in group] + made, dict(left_out)
-
-
-def _counts(positives: Iterable[list[Pair]]) -> Counter[str]:
-    return Counter(evidence_key(pair.evidence) for group in positives for pair in group)
-
-
-def _spread(
-    needs: Mapping[str, int], allowed: Mapping[str, list[str]], positives: Counter[str], seed: int
-) -> dict[str, set[str]]:
-    """{claim: its target segments}, `needs[claim]` of them, filling each segment to its number of positives.
-
-    Greedy first (the most constrained claims choose first), then chains of exchanges from overfull to underfull
-    segments until none helps: optimal for the sum of squared differences, a separable convex flow.
-    """
-    excess: Counter[str] = Counter({key: -count for key, count in positives.items()})
-    targets: dict[str, set[str]] = {}
-    for claim in sorted(needs, key=lambda c: (len(allowed[c]), rank(seed, "claim", c))):
-        targets[claim] = set(heapq.nsmallest(needs[claim], allowed[claim], key=excess.__getitem__))
-        excess.update(targets[claim])
-    claims: dict[str, set[str]] = defaultdict(set)
-    for claim, keys in targets.items():
-        for key in keys:
-            claims[key].add(claim)
-    while chain := _chain(claims, targets, allowed, excess):
-        for claim, source, target in chain:
-            targets[claim] = targets[claim] - {source} | {target}
-            claims[source].discard(claim)
-            claims[target].add(claim)
-        excess.subtract([chain[0][1]])
-        excess.update([chain[-1][2]])
-    return targets
-
-
-def _chain(
-    claims: Mapping[str, set[str]],
-    targets: Mapping[str, set[str]],
-    allowed: Mapping[str, list[str]],
-    excess: Counter[str],
-) -> list[tuple[str, str, str]]:
-    """Moves (claim, from, to) that take one negative from a segment to one whose excess is lower by two or more."""
-    came: dict[str, tuple[str, str] | None] = {}  # a start that led nowhere bars its segments to every lower start
-    followed: set[str] = set()
-    for start in sorted((key for key in claims if claims[key]), key=lambda key: (-excess[key], key)):
-        queue = deque([] if start in came else [start])
-        came.setdefault(start, None)
-        while queue:
-            here = queue.popleft()
-            if excess[here] <= excess[start] - 2:
-                return _trace(here, came)
-            for claim in sorted(claims.get(here, set()) - followed):
-                followed.add(claim)
-                for there in allowed[claim]:
-                    if there not in came and there not in targets[claim]:
-                        came[there] = (claim, here)
-                        queue.append(there)
-    return []
-
-
-def _trace(end: str, came: Mapping[str, tuple[str, str] | None]) -> list[tuple[str, str, str]]:
-    moves: list[tuple[str, str, str]] = []
-    while (step := came[end]) is not None:
-        moves.append((step[0], step[1], end))
-        end = step[1]
-    return moves[::-1]

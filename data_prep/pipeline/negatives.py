@@ -10,10 +10,10 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
@@ -24,6 +24,7 @@ from ..negatives import (
     ORIGINS,
     SHIPPED,
     ClaimRow,
+    EvenSwaps,
     Grammar,
     Known,
     Segments,
@@ -34,7 +35,6 @@ from ..negatives import (
     altered_by_model,
     altered_claims,
     altered_evidence,
-    balanced_pairs,
     is_sentence,
     normal_claim,
     read_word_groups,
@@ -163,7 +163,8 @@ def _evidence(staging: Staging, config: BuildConfig, split: Split, last: int) ->
         rules = config.negatives
         rows = staging.rows("g.split = ? AND r.out = 0 AND r.n <= ?", (split, last), db=staging.reader())
         durations = dict(staging.db.execute("SELECT path, duration_s FROM files WHERE duration_s IS NOT NULL"))
-        known = Known.of((s.row.pair for s in rows), durations, rules.generic_claims, config.seed)
+        pairs = (s.row.pair for s in rows)
+        known = Known.of(pairs, durations, rules.generic_claims, config.seed, staging.scratch("known"))
         for e, stored in _stored_segments(staging, split, last, after):
             altered = [altered_evidence(pair, rules.altered_evidence, known, config.seed) for pair in _pairs(stored)]
             missing = sum((m for _, m in altered), Counter[str]())
@@ -287,7 +288,7 @@ def _swap_split(staging: Staging, config: BuildConfig, split: Split, last: int) 
     missing = state["missing"]
     pending: list[tuple[Any, ...]] = []
     if not state["done"]:
-        segments, suffixes = _segment_index(staging, config, split, last)
+        segments, suffixes, _ = _segment_index(staging, config, split, last)
         start = bytes.fromhex(state["after"])
         generic = {claim_key(claim) for claim in rules.generic_claims}
         for after, ns, claims in tqdm(
@@ -311,8 +312,10 @@ def _swap_split(staging: Staging, config: BuildConfig, split: Split, last: int) 
     return Counter({"swapped negatives without a segment": missing})
 
 
-def _segment_index(staging: Staging, config: BuildConfig, split: Split, last: int) -> tuple[Segments[int], list[str]]:
-    """The segments of a split (evidence numbers, group of the first row of each), and what ids get from each."""
+def _segment_index(
+    staging: Staging, config: BuildConfig, split: Split, last: int
+) -> tuple[Segments[int], list[str], list[str]]:
+    """The segments of a split (evidence numbers, group of the first row of each), what ids get from each, its key."""
     query = f"""SELECT f.e, r.grp, v.json FROM
         (SELECT r.e AS e, MIN(r.n) AS n FROM groups g CROSS JOIN rows r ON r.grp = g.name
          WHERE {_IN_SPLIT} GROUP BY r.e) f
@@ -322,7 +325,7 @@ def _segment_index(staging: Staging, config: BuildConfig, split: Split, last: in
     ]
     ranked.sort(key=lambda item: segment_rank(config.seed, item[0]))
     segments = Segments([e for _, e, _ in ranked], [group for *_, group in ranked])
-    return segments, [swapped_suffix(key) for key, *_ in ranked]
+    return segments, [swapped_suffix(key) for key, *_ in ranked], [key for key, *_ in ranked]
 
 
 def _claim_rows(
@@ -338,25 +341,71 @@ def _claim_rows(
         yield key, [row[1] for row in same_evidence], [ClaimRow(*row[2:]) for row in same_evidence]
 
 
-def _rows(made: Iterable[Pair], stored: Sequence[Stored]) -> list[Row]:
-    """New pairs as rows that name the place of the row they were made from."""
-    places = {s.row.pair.id: s.row for s in stored}
-    rows = ((pair, places[pair.meta["claim_of"]]) for pair in made)
-    return [Row(pair, row.file, row.line, row.record) for pair, row in rows]
-
-
 def _balance(staging: Staging, config: BuildConfig, split: Split, last: int) -> Counter[str]:
+    """Positives and as many swapped negatives of a split; claims that cannot be balanced are taken out.
+
+    The choice is made of numbers (`EvenSwaps`); the rows are read twice, claim by claim, and copied in the database.
+    """
     if (done := staging.progress(f"balanced/{split}")) is not None:
         return Counter(done)
     rules = config.negatives
-    stored = list(staging.rows(_IN_SPLIT, (split, last)))
-    pairs = [s.row.pair for s in stored]
-    chosen, reasons = balanced_pairs(pairs, rules.generic_claims, config.seed, rules.swapped_label)
-    kept = {pair.id for pair in chosen}
-    staging.take_out((s.n for s in stored if s.row.pair.id not in kept), LEFT_OUT)
-    annotated = {pair.id for pair in pairs}
-    staging.add(_rows((pair for pair in chosen if pair.id not in annotated), stored))
-    left_out = Counter({f"claims {reason}": number for reason, number in reasons.items()})
+    segments, suffixes, keys = _segment_index(staging, config, split, last)
+    generic = {normal_claim(claim) for claim in rules.generic_claims}
+    swaps = EvenSwaps(keys, segments.groups, generic, config.seed, staging.scratch("claims"))
+    number_of = {e: number for number, e in enumerate(segments.keys)}
+    _number_claims(staging, split, last)
+    left_out: Counter[str] = Counter({"claims generic": 0, "claims unbalanceable": 0})
+    kept: dict[int, int] = {}  # number of a claim -> its number among the balanced ones
+    names: set[str] = set()
+    for claim, rows in _numbered_rows(staging, split, last):
+        held, groups = [number_of[row.e] for row in rows], (row.group for row in rows)
+        names.update(row.id for row in rows if "/swapped/" in row.id)
+        if (reason := swaps.add(normal_claim(rows[0].claim), held, groups)) is None:
+            kept[claim] = len(kept)
+        else:
+            left_out[f"claims {reason}"] += len(rows)
+    swaps.assign()
+    pending: list[tuple[Any, ...]] = []
+    for claim, rows in _numbered_rows(staging, split, last):
+        if claim not in kept:
+            staging.take_out((row.n for row in rows), LEFT_OUT)
+            continue
+        for row, j in zip(rows, swaps.targets(kept[claim]), strict=True):
+            if (name := row.id + suffixes[j]) not in names:
+                pending.append((segments.keys[j], name, rules.swapped_label, segments.groups[j], row.n))
+        if len(pending) >= _COMMIT_EVERY:
+            staging.copy_swapped(pending)
+            pending.clear()
+    staging.copy_swapped(pending)
     staging.note(f"balanced/{split}", left_out)
     staging.commit()
     return left_out
+
+
+class _ClaimedRow(NamedTuple):
+    n: int
+    id: str
+    e: int
+    group: str
+    claim: str
+
+
+def _number_claims(staging: Staging, split: Split, last: int) -> None:
+    """Number the claims of a split by their first rows (table `claims`)."""
+    staging.db.execute("DROP TABLE IF EXISTS claims")
+    staging.db.execute("CREATE TABLE claims (number INTEGER PRIMARY KEY, key BLOB UNIQUE)")
+    staging.db.execute(
+        f"""INSERT INTO claims (key) SELECT r.claim_key FROM groups g CROSS JOIN rows r ON r.grp = g.name
+        WHERE {_IN_SPLIT} GROUP BY r.claim_key ORDER BY MIN(r.n)""",
+        (split, last),
+    )
+    staging.commit()
+
+
+def _numbered_rows(staging: Staging, split: Split, last: int) -> Iterator[tuple[int, list[_ClaimedRow]]]:
+    """(number, rows) of every claim, as they are before any row is made or taken out."""
+    query = f"""SELECT c.number, r.n, r.id, r.e, r.grp, r.claim FROM groups g CROSS JOIN rows r ON r.grp = g.name
+        JOIN claims c ON c.key = r.claim_key WHERE {_IN_SPLIT} ORDER BY c.number, r.n"""
+    rows = staging.reader().execute(query, (split, last))
+    for number, same in itertools.groupby(rows, lambda row: row[0]):
+        yield number, [_ClaimedRow(*row[1:]) for row in same]

@@ -177,13 +177,15 @@ def comparable(config: BuildConfig) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(values: Any, name: str = "") -> dict[str, Any]:
     """{dotted key: value} of all that means something for what is in a shard."""
+    if name in _MEANS_NOTHING:
+        return {}
+    if not isinstance(values, (dict, list)) or not values:
+        return {name: values}
     found: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if name not in _MEANS_NOTHING:
-            found.update(flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value})
+    for key, value in values.items() if isinstance(values, dict) else enumerate(values):
+        found.update(flat(value, f"{name}.{key}" if name else str(key)))
     return found
 
 

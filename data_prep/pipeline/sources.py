@@ -176,8 +176,8 @@ class _FileImport:
                 self.staging.reject([*(i for i in annotation if isinstance(i, Rejected)), *bad], here)
             good += sound
             numbers += range(here, here + len(sound))
-        if IMPORTERS[self.config.sources[self.file.source].format].merge is not None:
-            self.staging.add_judgments(good, place, numbers)
+        if (merge := IMPORTERS[self.config.sources[self.file.source].format].merge) is not None:
+            self.staging.add_judgments(good, merge.key, place, numbers)
             for row in good if self.shard is not None else ():  # whose media the shard looks at
                 self.staging.evidence_number(place(row.pair.evidence))
         else:
@@ -204,14 +204,31 @@ def merge_source(staging: Staging, config: BuildConfig, number: int) -> int:
     if merge is None or (done := staging.progress(step)) is not None:
         return 0 if merge is None else done
     places = [file.places for file in source_files(config) if file.source == number]
-    rows = list(staging.judgments(places[0].start, places[-1].stop - 1))
-    together, conflicts = merge(rows, _options(source, number))
-    staging.reject(conflicts)
-    staging.add(together)
-    merged = len(rows) - len(together) - sum(item.pairs or 0 for item in conflicts)
-    staging.note(step, merged)
+    first, last, options = places[0].start, places[-1].stop - 1, _options(source, number)
+    known, rejected = merge.known(staging.judgments(first, last), options)
+    state = staging.progress(f"{step}/joined")
+    if state is None:
+        staging.reject(rejected)
+        state = {"after": first - 1, "merged": 0}
+    pending: list[Row] = []
+    for n, same in tqdm(
+        staging.joint_judgments(first, last, state["after"]), desc="joining judgments", unit="row", mininterval=1.0
+    ):
+        items = list(merge.join(same, options, known))
+        rows, conflicts = [i for i in items if isinstance(i, Row)], [i for i in items if isinstance(i, Rejected)]
+        merged = len(same) - len(rows) - sum(item.pairs or 0 for item in conflicts)
+        state = {"after": n, "merged": state["merged"] + merged}
+        staging.reject(conflicts)
+        pending += rows
+        if len(pending) >= _BATCH:
+            staging.add(pending)
+            staging.note(f"{step}/joined", state)
+            staging.commit()
+            pending.clear()
+    staging.add(pending)
+    staging.note(step, state["merged"])
     staging.commit()
-    return merged
+    return state["merged"]
 
 
 class _Placer:

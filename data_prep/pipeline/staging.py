@@ -7,6 +7,7 @@ killed build holds a state that the build itself passes through, and the next ru
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import sqlite3
@@ -33,7 +34,8 @@ CREATE TABLE IF NOT EXISTS files (path TEXT PRIMARY KEY, content TEXT, duration_
 CREATE TABLE IF NOT EXISTS probed (kind TEXT, path TEXT, json TEXT, PRIMARY KEY (kind, path)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rejected (
     number INTEGER PRIMARY KEY, file TEXT, line INTEGER, kind TEXT, blocking INTEGER, json TEXT, place INTEGER);
-CREATE TABLE IF NOT EXISTS judgments (n INTEGER PRIMARY KEY, file TEXT, line INTEGER, record TEXT, json TEXT);
+CREATE TABLE IF NOT EXISTS judgments (
+    n INTEGER PRIMARY KEY, key BLOB, file TEXT, line INTEGER, record TEXT, json TEXT);
 CREATE TABLE IF NOT EXISTS groups (name TEXT PRIMARY KEY, split TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS rows (
     n INTEGER PRIMARY KEY, claim_key BLOB, e INTEGER, out INTEGER, file INTEGER, line INTEGER, record TEXT,
@@ -42,7 +44,8 @@ CREATE TABLE IF NOT EXISTS rows (
 """
 INDEXES = {"rows_claim": "claim_key, e", "rows_evidence": "e, n", "rows_group": "grp"}
 ROW_COLUMNS = f"claim_key, e, out, file, line, record, {_PAIR_COLUMNS}"
-JUDGMENT_COLUMNS = "file, line, record, json"
+_JUDGMENT = "file, line, record, json"
+JUDGMENT_COLUMNS = "key, file, line, record, json"
 REJECTED_COLUMNS = "file, line, kind, blocking, json, place"
 _REJECT = f"INSERT INTO rejected ({REJECTED_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT = "INSERT INTO rows VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
@@ -64,7 +67,11 @@ class Stored:
 
 def claim_key(claim: str) -> bytes:
     """Equal for claims that count as the same sentence."""
-    return hashlib.blake2b(normal_claim(claim).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return _digest(normal_claim(claim))
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def evidence_json(evidence: tuple[Evidence, ...]) -> str:
@@ -146,6 +153,12 @@ class Staging:
         """A second connection that sees the state of now while this one goes on writing."""
         return sqlite3.connect(f"file:{self.path}?mode=ro", uri=True)
 
+    def scratch(self, name: str) -> str:
+        """The path of a file beside this one for work that a killed build does again; an older one is removed."""
+        path = self.path.with_name(f"{name}.sqlite")
+        path.unlink(missing_ok=True)
+        return str(path)
+
     def seal(self) -> None:
         """Close the file for good: all that is in it lies in this one file."""
         self.commit()
@@ -165,29 +178,35 @@ class Staging:
         self.db.executemany(_INSERT, ((self._last + i, *row) for i, row in enumerate(rows, start=1)))
         self._last += len(rows)
 
-    def add_judgments(self, rows: Iterable[Row], place: Place, numbers: Iterable[int]) -> None:
-        """Keep rows that are not yet rows of the data set: those of a source that are merged when all are there."""
+    def add_judgments(
+        self, rows: Iterable[Row], key: Callable[[Row], str], place: Place, numbers: Iterable[int]
+    ) -> None:
+        """Keep rows that are not yet rows of the data set: judgments, which are joined by `key` when all are there."""
         values = (
-            (
-                n,
-                row.file,
-                row.line,
-                row.record,
-                _json({**row.pair.to_dict(), "evidence": _dicts(place(row.pair.evidence))}),
-            )
+            (n, _digest(key(placed)), row.file, row.line, row.record, _pair_json(placed.pair))
             for n, row in zip(numbers, rows, strict=True)
+            for placed in [_placed(row, place)]
         )
         self.judge_copies(values)
 
     def judge_copies(self, rows: Iterable[Sequence[Any]]) -> None:
         """Keep judgments as they are stored."""
-        self.db.executemany("INSERT INTO judgments VALUES (?, ?, ?, ?, ?)", rows)
+        self.db.executemany("INSERT INTO judgments VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def judgments(self, first: int, last: int) -> Iterator[Row]:
         """The kept judgments with these numbers, in order."""
-        query = "SELECT file, line, record, json FROM judgments WHERE n BETWEEN ? AND ? ORDER BY n"
-        for file, line, record, text in self.reader().execute(query, (first, last)):
-            yield Row(Pair.from_dict(json.loads(text)), file, line, record)
+        query = f"SELECT {_JUDGMENT} FROM judgments WHERE n BETWEEN ? AND ? ORDER BY n"
+        return (_judgment(values) for values in self.reader().execute(query, (first, last)))
+
+    def joint_judgments(self, first: int, last: int, after: int) -> Iterator[tuple[int, list[Row]]]:
+        """(number of the first, all) judgments of one key, by that number; of those whose first comes after `after`."""
+        self.db.execute("CREATE INDEX IF NOT EXISTS judgments_key ON judgments (key, n)")
+        self.commit()
+        reader, between = self.reader(), "n BETWEEN ? AND ?"
+        firsts = f"SELECT MIN(n), key FROM judgments WHERE {between} GROUP BY key HAVING MIN(n) > ? ORDER BY 1"
+        same = f"SELECT {_JUDGMENT} FROM judgments WHERE key = ? AND {between} ORDER BY n"
+        for n, key in reader.execute(firsts, (first, last, after)):
+            yield n, [_judgment(values) for values in reader.execute(same, (key, first, last))]
 
     def add_new(self, rows: Iterable[Row]) -> int:
         """Append the rows whose claim is not yet asked of their evidence; returns how many. Wants `rows_claim`."""
@@ -235,7 +254,7 @@ class Staging:
 
     def _store(self, evidence: tuple[Evidence, ...]) -> int:
         text = evidence_json(evidence)
-        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        digest = _digest(text)
         row = self.db.execute("SELECT e FROM evidence WHERE digest = ?", (digest,)).fetchone()
         if row is not None:
             return row[0]
@@ -300,6 +319,20 @@ class Staging:
                     evidence.clear()
                 evidence[e] = evidence_of(text)
             yield Stored(n, e, Row(_pair(values, split, evidence[e]), names[file], line, record))
+
+
+def _placed(row: Row, place: Place) -> Row:
+    pair = dataclasses.replace(row.pair, evidence=place(row.pair.evidence))
+    return Row(pair, row.file, row.line, row.record)
+
+
+def _pair_json(pair: Pair) -> str:
+    return _json({**vars(pair), "evidence": _dicts(pair.evidence)})
+
+
+def _judgment(values: tuple[Any, ...]) -> Row:
+    file, line, record, text = values
+    return Row(Pair.from_dict(json.loads(text)), file, line, record)
 
 
 def evidence_of(text: str) -> tuple[Evidence, ...]:

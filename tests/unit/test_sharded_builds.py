@@ -325,6 +325,27 @@ def test_a_shard_and_a_merge_that_are_killed_go_on_to_the_same_bytes(base, monke
     assert sum(copied) < every or after < 4  # what was committed is not copied again
 
 
+@pytest.mark.parametrize("after", first_of([8, 3, 7, 9]))
+def test_a_build_that_is_killed_while_judgments_are_joined_goes_on_to_the_same_bytes(
+    base, tmp_path, monkeypatch, after
+):
+    monkeypatch.setattr("proofreel.data_prep.pipeline.sources._BATCH", 30)
+    source = SourceConfig("grounding", grounding(tmp_path / "g.csv", 60))
+    config = dataclasses.replace(base, sources=(source,), negatives=negatives(swapped_per_claim=0))
+    whole = one_build(config)
+    joined: list[int] = []
+    with monkeypatch.context() as patch:
+        cut_off(patch, after)
+        with pytest.raises(Cut):
+            build(config, skip_invalid=True)
+    with monkeypatch.context() as patch:
+        read = Staging.joint_judgments
+        patch.setattr(Staging, "joint_judgments", lambda *args: (joined.append(args[-1]), read(*args))[1])
+        build(config, skip_invalid=True)
+    assert files(config) == whole
+    assert [place >= 0 for place in joined] == {3: [False], 7: [False], 8: [True], 9: []}[after]
+
+
 def test_a_shard_that_was_killed_is_finished_by_the_same_command(base, monkeypatch):
     monkeypatch.setattr("proofreel.data_prep.pipeline.sources._BATCH", 50)
     whole = one_build(base)
