@@ -14,9 +14,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from serving import CLAIMS, SAMPLE, VERIFIER, media_root, serving, until
 
 from proofreel.client import Client, ServerRefusedError
-from proofreel.core.pairs import Passage, Transcript, VideoSegment
+from proofreel.core.pairs import Frames, Passage, Transcript, VideoSegment
 from proofreel.data_prep.importers.transcripts import Cue
-from proofreel.data_prep.media import frames
+from proofreel.data_prep.media import frames, read_frames
 from proofreel.models.verifier.attribution import Sources
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.server.chat import word_logprobs
@@ -63,6 +63,23 @@ def test_verdicts_are_those_of_the_verifier(server, offline, name):
         close(client.score(CLAIMS, there, contexts), offline.score(CLAIMS, here, contexts))
         found = client.score(CLAIMS, there, prior=0.2, operating_point="balanced_accuracy")
         close(found, offline.score(CLAIMS, here, prior=0.2, operating_point="balanced_accuracy"))
+
+
+def test_frames_of_a_clip_are_judged_as_the_clip_and_keep_to_the_root(server, offline, tmp_path):
+    read = read_frames(VideoSegment("sample.mp4", 0.0, 2.0), offline.encoder.sampling, SAMPLE.parent)
+    files = [tmp_path / f"{i}.png" for i in range(len(read.times_s))]
+    for file, pixels_HWC in zip(files, read.pixels_FHWC, strict=True):  # of the size the network sees
+        PILImage.fromarray(pixels_HWC).save(file)
+    times_s = read.times_s.tolist()
+    with Client(server.url) as client:
+        uploaded = [client.upload(file) for file in files]
+        close(client.score(CLAIMS, Frames(uploaded, times_s)), offline.score(CLAIMS, Frames(files, times_s)))
+        for path in ("../secret.mp4", "https://127.0.0.1:9/a.png", "s3://bucket/a.png", "zip://a.png::a.zip"):
+            with pytest.raises(ServerRefusedError) as caught:
+                client.score(CLAIMS, Frames([uploaded[0], path], times_s[:2]))
+            assert caught.value.status in (403, 404)
+        with pytest.raises(ServerRefusedError, match="do not increase"):
+            client.score(CLAIMS, Frames(uploaded[:2], [1.0, 1.0]))
 
 
 def test_a_link_inside_the_root_is_the_file_it_leads_to(server):
