@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image as Picture
 
-from proofreel.core import Frames, Image, MediaError
+from proofreel.core import Frames, Image, MediaError, media_paths
 from proofreel.data_prep.exports import given_rows, inside_media, read_claims
 from proofreel.data_prep.importers import IMPORTERS, Rejected
 from proofreel.data_prep.importers.table import TableOptions
@@ -64,7 +64,7 @@ def test_lists_of_pictures_are_frames_with_times_and_images_without(tmp_path):
     sampled, *images = pair.evidence
     assert isinstance(sampled, Frames)
     assert [int(read_image(path)[0, 0, 0]) for path in sampled.paths] == [1, 2]
-    assert [int(read_image(image.path)[0, 0, 0]) for image in images] == [3, 4]
+    assert [int(read_image(path)[0, 0, 0]) for image in images for path in media_paths(image)] == [3, 4]
 
 
 @pytest.mark.parametrize("data", [b"no picture", picture(1)[:40], b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"])
