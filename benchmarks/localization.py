@@ -24,7 +24,7 @@ from examples.kitchen.encoding import write_video
 from examples.kitchen.filming import film, plan_long
 from examples.kitchen.localize import THRESHOLDS, VERIFIER, facts_of
 from examples.kitchen.sampling import FPS
-from proofreel.core import Span
+from proofreel.core import Span, media_name
 from proofreel.eval.scores import (
     Score,
     fit_intervals,
@@ -63,7 +63,7 @@ def by_rule(rule: IntervalRule, localizations: Sequence[Localization]) -> list[L
 
 def over_videos(localizations: Sequence[Localization], values: np.ndarray, counted: np.ndarray) -> Score:
     """The mean over the claims that are counted, with its interval over videos."""
-    videos = resampled([each.windows[0].segment.path for each in localizations])
+    videos = resampled([media_name(each.windows[0].segment) for each in localizations])
     return score_over((videos, ratio_of_sums(values * counted, values * counted, counted)), int(counted.sum()))
 
 

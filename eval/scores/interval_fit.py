@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core import CalibrationError
+from ...core import CalibrationError, media_name
 from ...models.decision import JudgedWindow
 from ...models.verifier import IntervalRule, Localization, averaged
 from .cgbench import Intervals, tiou_code
@@ -33,7 +33,7 @@ class _Claim:
 
     @property
     def video(self) -> str:
-        return self.windows[0].segment.path
+        return media_name(self.windows[0].segment)
 
     def greatest(self, n: int) -> float:
         """Average of n neighbouring windows."""
