@@ -7,7 +7,6 @@ line never hides the others.
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections import Counter
@@ -373,13 +372,18 @@ def _not_utf8(file: str, line: int, error: UnicodeDecodeError) -> Rejected:
 
 def read_csv_records(path: Path, columns: set[str]) -> Iterator[Record | Rejected]:
     """Every row of a CSV file as a dict of `columns` only: the other columns are not read."""
-    data = path.read_bytes().removeprefix(_BOM)
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        yield _not_utf8(str(path), data.count(b"\n", 0, error.start) + 1, error)
-        return
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                yield _not_utf8(str(path), number, error)
+                return
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        yield from _csv_records(path, csv.reader(file, strict=True), columns)
+
+
+def _csv_records(path: Path, reader: Any, columns: set[str]) -> Iterator[Record | Rejected]:
     try:
         header = next(reader, [])
     except csv.Error as error:

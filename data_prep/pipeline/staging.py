@@ -202,11 +202,15 @@ class Staging:
         """(number of the first, all) judgments of one key, by that number; of those whose first comes after `after`."""
         self.db.execute("CREATE INDEX IF NOT EXISTS judgments_key ON judgments (key, n)")
         self.commit()
-        reader, between = self.reader(), "n BETWEEN ? AND ?"
-        firsts = f"SELECT MIN(n), key FROM judgments WHERE {between} GROUP BY key HAVING MIN(n) > ? ORDER BY 1"
-        same = f"SELECT {_JUDGMENT} FROM judgments WHERE key = ? AND {between} ORDER BY n"
-        for n, key in reader.execute(firsts, (first, last, after)):
-            yield n, [_judgment(values) for values in reader.execute(same, (key, first, last))]
+        reader = self.reader()
+        ends = "(SELECT {}(n) FROM judgments i WHERE i.key = j.key AND i.n BETWEEN ?1 AND ?2)"
+        query = f"""SELECT n, key, {ends.format("MIN")}, {ends.format("MAX")}, {_JUDGMENT} FROM judgments j
+            WHERE n > ?3 AND n <= ?2 ORDER BY n"""
+        same = f"SELECT {_JUDGMENT} FROM judgments WHERE key = ? AND n BETWEEN ? AND ? ORDER BY n"
+        for n, key, lowest, highest, *values in reader.execute(query, (first, last, after)):
+            if n == lowest:
+                all_of = [values] if n == highest else reader.execute(same, (key, n, highest))
+                yield n, [_judgment(one) for one in all_of]
 
     def add_new(self, rows: Iterable[Row]) -> int:
         """Append the rows whose claim is not yet asked of their evidence; returns how many. Wants `rows_claim`."""
@@ -330,7 +334,7 @@ def _pair_json(pair: Pair) -> str:
     return _json({**vars(pair), "evidence": _dicts(pair.evidence)})
 
 
-def _judgment(values: tuple[Any, ...]) -> Row:
+def _judgment(values: Sequence[Any]) -> Row:
     file, line, record, text = values
     return Row(Pair.from_dict(json.loads(text)), file, line, record)
 
