@@ -23,34 +23,48 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
 
     from proofreel.core import ProofreelError
-    from proofreel.eval.calibration import PerGroup, fit_decision, write_fitted_rows
-    from proofreel.eval.scoring import read_predictions, refuse_teacher_file
+    from proofreel.eval.calibration import (
+        PerGroup,
+        fit_decision,
+        fit_folds,
+        write_fitted_rows,
+        write_folds_fitted,
+    )
+    from proofreel.eval.scoring import CROSS_FITTED, read_predictions, refuse_teacher_file
     from proofreel.models.decision import write_decision
 
     try:
         predictions, source = read_predictions(args.predictions)
         refuse_teacher_file(args.predictions, source)
+        cross = source.get(CROSS_FITTED)
         fitted_on = {
-            "split": "calibration",
+            "split": "calibration" if cross is None else "out-of-fold",
             "predictions_sha256": hashlib.sha256(args.predictions.read_bytes()).hexdigest(),
-            "verifier_fingerprint": source.get("verifier_fingerprint"),
+            **(
+                {"verifier_fingerprint": source.get("verifier_fingerprint")} if cross is None else {CROSS_FITTED: cross}
+            ),
         }
+        per_group = args.per_group and PerGroup(args.per_group, args.min_group_n)
+        if cross is not None:
+            _refuse_guarantees(args)
         decision = fit_decision(
             predictions,
             args.method,
             args.objective,
             fitted_on,
             where=str(args.predictions),
-            per_group=args.per_group and PerGroup(args.per_group, args.min_group_n),
+            per_group=per_group,
             prior=read_predictions(args.prior_from)[0] if args.prior_from else args.prior,
             aggregation=source.get("aggregation"),
             abstain=args.abstain,
             risks=args.control_risk,
+            **({} if cross is None else {"splits": sorted(cross["folds"])}),
         )
+        folds = {} if cross is None else fit_folds(predictions, args.method, per_group, decision, str(args.predictions))
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    paths = write_decision(args.out, decision)
+    paths = [*write_decision(args.out, decision), *write_folds_fitted(args.out, folds)]
     paths.append(write_fitted_rows(args.out, predictions))
     _say(decision, len(predictions))
     for path in paths:
@@ -59,11 +73,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _refuse_guarantees(args: argparse.Namespace) -> None:
+    """A guarantee is about the verifier that made the margins; of the last one, nobody has margins of unseen rows."""
+    from proofreel.core import CalibrationError
+
+    if args.control_risk or (args.abstain and len(args.abstain) > 2):
+        raise CalibrationError(
+            f"{args.predictions}: a guarantee holds for the verifier whose margins these are, got those of "
+            "cross-fitted ones; leave --control-risk and guaranteed bands out, or calibrate on a split"
+        )
+
+
 def _say_next(args: argparse.Namespace, source: dict[str, Any]) -> None:
     """Report on the test split, which is to be scored first."""
     from proofreel.core import folder_beside, say_next
 
-    test = args.predictions.with_name("test.parquet")
+    test = args.predictions if "cross_fitted" in source else args.predictions.with_name("test.parquet")
     if test.is_file():
         say_next("report", "--predictions", test, "--calibration", args.out, "--out", test.with_name("report"))
         return

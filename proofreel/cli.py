@@ -23,6 +23,7 @@ COMMANDS = {
     "nli": ("proofreel.train.nli", "fine-tune a verifier with an NLI head (likewise)"),
     "distill": ("proofreel.train.distill", "train a small verifier on what a teacher said as well (likewise)"),
     "predict": ("proofreel.eval.predict", "score one split of a data set, with a verifier or a zero-shot model"),
+    "join": ("proofreel.eval.join", "join the predictions of cross-fitted verifiers into one file"),
     "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
     "teach": ("proofreel.eval.teach", "calibrate and join teachers, to mine with and distil from"),
     "cascade": ("proofreel.eval.cascade", "fit and report a cascade: a cheap verifier first, a large one where unsure"),

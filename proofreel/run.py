@@ -72,13 +72,17 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(config: RunConfig, card: str | None, price: float | None) -> int:
     """Print every command; then what the training plan says, where the data set is there."""
-    from proofreel.train.run_steps import cost_command, plan_lines
+    from proofreel.train.run_steps import cost_command, folds_of, plan_lines
 
     print("\n".join(plan_lines(config)), flush=True)
     command = cost_command(config, card, price)
     if command is None:
         print("cost          not known before the data set is built: --until build, then --plan again")
         return 0
+    if folds := folds_of(config):
+        print(
+            f"cost          of the last training; the {len(folds)} before it, each without a fold, cost a little less"
+        )
     return subprocess.run(command, check=False).returncode
 
 

@@ -61,7 +61,7 @@ from .faults import DeadlineReader, check_engine, even_tower_calls
 from .loss import Loss, balanced_weights
 from .plan import plan_of, trainable_line
 from .preemption import PreemptionError
-from .run_directory import begun_from, start_run
+from .run_directory import begun_from, recipe_sha256, start_run
 from .teacher import TeacherTargets, join_teacher
 from .tracking import check_tracking
 from .trainer import VerdictTrainer
@@ -402,6 +402,7 @@ def _verifier_config(
     local = Path(name).is_dir()
     quantization = get_quantization_config(model_config)
     counts = trainable_summary(trainer.model)  # type: ignore[arg-type]
+    out = Path(trainer.args.output_dir or "")
     return VerifierConfig(
         base=BaseModel(
             # A local base is kept as an absolute path here; `save_draft` makes it relative to the directory it writes.
@@ -429,6 +430,7 @@ def _verifier_config(
             **({} if teacher is None else {"teacher": teacher.record}),
             **({} if start is None else {"adapter_from": start}),
             "train_shards": train_shards(arguments.dataset_dir),
+            **({"recipe_sha256": recipe_sha256(out)} if trainer.is_world_process_zero() else {}),
         },
     )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -128,6 +129,13 @@ def run_record(
             "world_size": training.world_size,
         },
     }
+
+
+def recipe_sha256(out: Path) -> str:
+    """Hash of the settings that the run in a directory began with, but for where its data and results lie."""
+    record = _read_record(out)
+    settings = {part: {k: v for k, v in record[part].items() if k not in free} for part, free in FREE.items()}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
 
 def begun_from(out: Path) -> str | None:

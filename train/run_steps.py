@@ -2,6 +2,7 @@
 
     <output>/data                    the data set (or `data` of the config)
     <output>/run, claim-only-run     training runs; `draft` in them is the verifier
+    <output>/folds/fold-0            cross-fitting: the runs and predictions of a fold, by verifiers trained without it
     <output>/calibration.parquet, calibrated, test.parquet, test-*.parquet, claim-only.parquet, report, verifier
     <output>/build.yaml, train.yaml  what steps read that have no config file of their own
     <output>/steps.json              of each step its command, settings, inputs and seconds
@@ -24,7 +25,7 @@ from typing import Any
 import yaml
 
 from ..core import ConfigError, expanded, read_yaml, say_next, sha256_of
-from ..data_prep.dataset import MANIFEST, read_manifest
+from ..data_prep.dataset import FOLDS, MANIFEST, fold_names, read_manifest
 from .rounds_config import SPEED, as_options, as_words, flat
 from .run_config import BuildStep, RunConfig
 from .stages import Stage, command_line, locked, read_record, run_stage, script, write_record
@@ -67,12 +68,17 @@ class Places:
 
     output: Path
     data: Path
+    fold: str = ""  # the fold that is left out, if one is
 
     @classmethod
     def of(cls, config: RunConfig) -> Places:
         """Of a config, with variables filled in."""
         output = Path(expanded(config.output, "output"))
         return cls(output, output / "data" if config.data is None else Path(expanded(config.data, "data")))
+
+    def without(self, fold: str) -> Places:
+        """Where what is made without a fold lies."""
+        return Places(self.output / FOLDS / fold, self.data / FOLDS / fold, fold)
 
     def run(self, claim_only: bool = False) -> Path:
         """A training run."""
@@ -103,10 +109,36 @@ def steps_of(config: RunConfig) -> list[Step]:
     at = Places.of(config)
     with_claim_only = "claim-only" in config.controls
     steps = [] if config.build is None else [_build(config.build, at)]
+    if folds := folds_of(config):
+        return [*steps, *_cross_fitting(config, at, folds)]
     steps += [_train(config, at, claim_only) for claim_only in (False, *([True] if with_claim_only else []))]
     steps += [_predict(config, at, "calibration"), _calibrate(config, at), _predict(config, at, "test")]
     steps += [_predict(config, at, "test", claim_only=True)] if with_claim_only else []
     return [*steps, _report(config, at), _export(config, at), _selftest(config, at)]
+
+
+def folds_of(config: RunConfig) -> tuple[str, ...]:
+    """The names of the folds that verifiers are cross-fitted over; none where the data set is in the usual splits."""
+    if config.build is None:
+        data = Places.of(config).data
+        return tuple((read_manifest(data).get("cross") or {}).get("folds", ())) if (data / MANIFEST).is_file() else ()
+    values = (read_yaml(config.build.config) if config.build.config else {}) | config.build.options
+    splits = values.get("splits") or {}
+    n = config.build.options.get("splits.cross", splits.get("cross") if isinstance(splits, dict) else None)
+    return fold_names(n) if isinstance(n, int) and n > 1 else ()
+
+
+def _cross_fitting(config: RunConfig, at: Places, folds: Sequence[str]) -> list[Step]:
+    """Train without each fold, predict it, calibrate and report on all of them; then train the last verifier on all."""
+    kinds = (False, *([True] if "claim-only" in config.controls else []))
+    steps = []
+    for fold in folds:
+        away = at.without(fold)
+        steps += [_train(config, at, claim_only, away) for claim_only in kinds]
+        steps += [_predict(config, away, "test", claim_only) for claim_only in kinds]
+    steps += [_join(at, folds, name) for name in ("test", *map(_file_of, config.controls))]
+    steps += [_calibrate(config, at, "test"), _report(config, at), _train(config, at, claim_only=False)]
+    return [*steps, _export(config, at), _selftest(config, at)]
 
 
 def run_steps(config: RunConfig, until: str | None = None, again: str | None = None) -> dict[str, Any]:
@@ -137,8 +169,8 @@ def run_steps(config: RunConfig, until: str | None = None, again: str | None = N
                 print(f"{title}: done before", flush=True)
                 continue
             print(title, flush=True)
-            if step.name == "train":
-                refuse_unusable(at.data)
+            if step.name.startswith("train"):
+                refuse_unusable(at.data, config.controls)
             record["steps"][step.name] = _entry(step)
             write_record(at.output / RECORD, record)
             started = time.monotonic()
@@ -152,9 +184,16 @@ def run_steps(config: RunConfig, until: str | None = None, again: str | None = N
     return record
 
 
-def refuse_unusable(data: Path) -> None:
-    """Raise `ConfigError` for a data set that lacks a class, or groups, which a later step is fitted on."""
-    unusable = read_manifest(data).get("unusable_splits") or {"problems": {}}
+def refuse_unusable(data: Path, controls: Sequence[str] = ()) -> None:
+    """Raise `ConfigError` for a data set that lacks a class, or groups, which a later step needs."""
+    manifest = read_manifest(data)
+    for fold in (manifest.get("cross") or {}).get("folds", ()):
+        if "mismatched-evidence" in controls and manifest["counts"][fold]["groups"] < 2:
+            raise ConfigError(
+                f"controls: mismatched-evidence takes another group's evidence of the same fold, got one group in "
+                f"{fold}; leave it out, or use fewer folds (splits.cross)"
+            )
+    unusable = manifest.get("unusable_splits") or {"problems": {}}
     problems = [text for split, text in unusable["problems"].items() if split != "validation"]
     if problems:
         raise ConfigError(
@@ -274,25 +313,28 @@ def _annotations(build: BuildStep, at: Places) -> tuple[Path, ...]:
     return tuple(Path(expanded(path, "build.options.sources")) for path in paths)
 
 
-def _train(config: RunConfig, at: Places, claim_only: bool) -> Step:
-    train, run = config.train, at.run(claim_only)
-    words = _training_words(config, at, claim_only)
+def _train(config: RunConfig, at: Places, claim_only: bool, away: Places | None = None) -> Step:
+    """On the whole data set, or on that of a fold that is left out, and then `away`."""
+    here = away or at
+    train, run = config.train, here.run(claim_only)
+    words = _training_words(config, at, claim_only, away)
     launched = train.launch and (*train.launch, script(f"train/{train.script}.py"), *words)
     values = (read_yaml(train.config) if train.config else {}) | train.options
     placed = ("dataset_dir", "output_dir")
     settings = flat({"train.options": {k: v for k, v in values.items() if k not in placed}})
-    name = "train claim-only" if claim_only else "train"
+    name = _named("train", "claim-only" if claim_only else "", here.fold)
     stage = Stage(name, tuple(launched or _command(train.script, *words)), run / "draft")
-    return Step(stage, settings | {"train.script": train.script}, (at.data / MANIFEST,), (run,))
+    return Step(stage, settings | {"train.script": train.script}, (here.data / MANIFEST,), (run,))
 
 
-def _training_words(config: RunConfig, at: Places, claim_only: bool) -> tuple[str, ...]:
-    train, output = config.train, ("--output_dir", str(at.run(claim_only)))
-    blind = (*output, "--claim_only", "true") if claim_only else ()
-    if train.config is None:
-        return ("--config", str(at.output / "train.yaml"), *blind)
-    options = as_options(train.options)
-    return ("--config", train.config, *options, "--dataset_dir", str(at.data), *(blind or output))
+def _training_words(config: RunConfig, at: Places, claim_only: bool, away: Places | None = None) -> tuple[str, ...]:
+    train, here = config.train, away or at
+    data = ("--dataset_dir", str(here.data))
+    output = ("--output_dir", str(here.run(claim_only)), *(("--claim_only", "true") if claim_only else ()))
+    if train.config is None:  # the file names data and output of the whole run
+        own = str(at.output / "train.yaml")
+        return ("--config", own, *(data if away else ()), *(output if away or claim_only else ()))
+    return ("--config", train.config, *as_options(train.options), *data, *output)
 
 
 def _predict(config: RunConfig, at: Places, split: str, claim_only: bool = False) -> Step:
@@ -307,16 +349,33 @@ def _predict(config: RunConfig, at: Places, split: str, claim_only: bool = False
     files = [out, *(out.with_name(f"{out.stem}-{control}.parquet") for control in controls)]
     launch = config.predict.launch
     launched = launch and (*launch, script("eval/predict.py"), *map(str, words))
-    stage = Stage(
-        f"predict {'claim-only' if claim_only else split}", tuple(launched or _command("predict", *words)), files[-1]
-    )
+    name = _named("predict", "claim-only" if claim_only else split, at.fold)
+    stage = Stage(name, tuple(launched or _command("predict", *words)), files[-1])
     settings = flat({"predict.options": config.predict.options}) | ({"controls": controls} if controls else {})
     blocks = (file.with_name(f"{file.name}.blocks") for file in files)
     return Step(stage, settings, (draft / "MANIFEST.sha256", at.data / MANIFEST), (*files, *blocks))
 
 
-def _calibrate(config: RunConfig, at: Places) -> Step:
-    predictions = at.predictions("calibration")
+def _join(at: Places, folds: Sequence[str], name: str) -> Step:
+    """The files of one name, of all folds."""
+    away = [at.without(fold) for fold in folds]
+    drafts = [place.run(claim_only=name == "claim-only") / "draft" for place in away]
+    files, out = [place.predictions(name) for place in away], at.predictions(name)
+    words = ["--data", at.data, "--verifiers", *drafts, "--predictions", *files, "--out", out]
+    return Step(Stage(_named("join", name), _command("join", *words), out), {}, tuple(files), (out,))
+
+
+def _named(*words: str) -> str:
+    return " ".join(word for word in words if word)
+
+
+def _file_of(control: str) -> str:
+    """The name of a control's predictions."""
+    return control if control == "claim-only" else f"test-{control}"
+
+
+def _calibrate(config: RunConfig, at: Places, split: str = "calibration") -> Step:
+    predictions = at.predictions(split)
     words = ["--predictions", predictions, "--out", at.calibrated, *as_words(config.calibrate)]
     stage = Stage("calibrate", _command("calibrate", *words), at.calibrated / "fitted_rows.json")
     return Step(stage, flat({"calibrate": config.calibrate}), (predictions,), (at.calibrated,))
@@ -324,9 +383,7 @@ def _calibrate(config: RunConfig, at: Places) -> Step:
 
 def _report(config: RunConfig, at: Places) -> Step:
     test = at.predictions("test")
-    files = {
-        c: test.with_name("claim-only.parquet" if c == "claim-only" else f"test-{c}.parquet") for c in config.controls
-    }
+    files = {c: at.predictions(_file_of(c)) for c in config.controls}
     words = ["--predictions", test, "--calibration", at.calibrated, "--out", at.report]
     words += [word for c, file in files.items() for word in ("--control", f"{CONTROL_NAMES[c]}={file}")]
     stage = Stage("report", _command("report", *words, *as_words(config.report)), at.report / "metrics.json")

@@ -7,6 +7,7 @@ from ...core import on_first_use
 if TYPE_CHECKING:
     from .card import CARD, PICTURES, write_card
     from .card_statistics import CardStatistics
+    from .folds import FOLDS, fold_names, splits_without, write_folds
     from .shards import (
         MANIFEST,
         SCHEMA_VERSION,
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
         write_shards,
     )
     from .shortcut import MAX_ROWS, ShortcutReport, claim_only_probe, shortcut_table
-    from .splits import assign_splits, check_fractions, rank
+    from .splits import assign_splits, check_fractions, in_order, rank
 
 __all__ = [
     "CARD",
+    "FOLDS",
     "MANIFEST",
     "MAX_ROWS",
     "PICTURES",
@@ -35,6 +37,8 @@ __all__ = [
     "assign_splits",
     "check_fractions",
     "claim_only_probe",
+    "fold_names",
+    "in_order",
     "iter_split",
     "rank",
     "read_manifest",
@@ -43,9 +47,11 @@ __all__ = [
     "shard_entry",
     "shard_name",
     "shortcut_table",
+    "splits_without",
     "train_shards",
     "write_card",
     "write_columns",
+    "write_folds",
     "write_pairs",
     "write_shards",
 ]

@@ -142,7 +142,7 @@ def iter_split(dataset_dir: str | Path, split: str) -> Iterator[Pair]:
             if isinstance(item, Rejected):
                 raise RowError(str(item))
             pair = pair_from(item)
-            yield dataclasses.replace(pair, evidence=tuple(_absolute(e, root) for e in pair.evidence))
+            yield dataclasses.replace(pair, split=split, evidence=tuple(_absolute(e, root) for e in pair.evidence))
 
 
 def shard_name(split: str, number: int = 0, of: int = 1) -> str:

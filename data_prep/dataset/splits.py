@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ...core import SPLITS, ConfigError, Split
 
@@ -18,6 +19,12 @@ _MAX_IMPROVEMENTS = 1_000
 def rank(seed: int, *parts: str) -> str:
     """A pseudo-random sort key that depends on the seed and the parts alone, not on order or Python version."""
     return hashlib.sha256("\0".join((str(seed), *parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def in_order(names: Iterable[str]) -> list[Split]:
+    """Names of splits, or of folds, which stand where splits do, without repeats: the usual splits first."""
+    distinct: Any = set(names)
+    return [*(split for split in SPLITS if split in distinct), *sorted(distinct - set(SPLITS))]
 
 
 def check_fractions(fractions: Mapping[Split, float], where: str = "splits") -> None:
@@ -37,7 +44,7 @@ def assign_splits(
 
     Args:
         sizes: rows per group.
-        fractions: wanted share of rows per split; a split with share 0 only gets groups fixed to it.
+        fractions: wanted share of rows per split or fold; one with share 0 only gets groups fixed to it.
         seed: another seed gives other splits.
         fixed: groups whose split is given; they count towards the shares.
 
@@ -50,9 +57,10 @@ def assign_splits(
     check_fractions(fractions)
     fixed = dict(fixed or {})
     total = sum(sizes.values())
-    wanted: list[Split] = [split for split in SPLITS if fractions.get(split, 0.0) > 0]
-    target: dict[Split, float] = {split: fractions.get(split, 0.0) * total for split in SPLITS}
-    filled: dict[Split, int] = dict.fromkeys(SPLITS, 0)
+    names = in_order((*SPLITS, *fractions))
+    wanted = [split for split in names if fractions.get(split, 0.0) > 0]
+    target: dict[Split, float] = {split: fractions.get(split, 0.0) * total for split in names}
+    filled: dict[Split, int] = dict.fromkeys(names, 0)
     for group, split in fixed.items():
         filled[split] += sizes.get(group, 0)
     free = sorted((group for group in sizes if group not in fixed), key=lambda group: rank(seed, "split", group))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...core import SPLITS, ConfigError, MediaError, Split, allow_remote, expanded, is_address, media_path, pip_line
-from ..dataset import check_fractions
+from ..dataset import check_fractions, fold_names
 from ..importers import IMPORTERS
 from ..language import LanguageModelConfig
 from ..negatives import AlteredEvidenceConfig, Grammar, SwappedLabel
@@ -91,6 +91,8 @@ class SplitsConfig:
         calibration: to fit calibration and thresholds on.
         test: to report on.
         held_out_roles: calibration and test get combinations of these roles' values that training never shows.
+        cross: in place of shares, so many folds of whole groups; each is tested on by a verifier that is trained on the
+            others. `validation: 0` leaves no fold out of training for the choice of a checkpoint.
     """
 
     train: float = 0.7
@@ -98,6 +100,7 @@ class SplitsConfig:
     calibration: float = 0.1
     test: float = 0.1
     held_out_roles: tuple[str, ...] = ()
+    cross: int | None = None
 
 
 LeakPolicy = Literal["move", "refuse", "allow"]
@@ -186,7 +189,10 @@ def resolved(config: BuildConfig, is_read: Callable[[int], bool] = lambda number
         ConfigError: shares that do not sum to 1, a negative number, an unknown format, a missing file, an unset
             variable.
     """
-    check_fractions(fractions_of(config))
+    if config.splits.cross is None:
+        check_fractions(fractions_of(config))
+    else:
+        _check_cross(config.splits, config.splits.cross)
     _check_numbers(config)
     if not config.sources:
         raise ConfigError("sources: the list is empty, got []; name at least one annotation file")
@@ -225,6 +231,21 @@ def resolved(config: BuildConfig, is_read: Callable[[int], bool] = lambda number
         if not Path(str(rules.word_groups)).is_file():
             raise ConfigError(f"negatives.word_groups: no such file, got {rules.word_groups}; check the path")
     return dataclasses.replace(config, sources=tuple(sources), media_root=media_root, output=output, negatives=rules)
+
+
+def _check_cross(splits: SplitsConfig, n_folds: int) -> None:
+    fewest = 3 if splits.validation > 0 else 2
+    if n_folds < fewest:
+        validates = " one to validate on," if fewest == 3 else ""
+        otherwise = ", or splits.validation=0" if n_folds == 2 else ""
+        raise ConfigError(
+            f"splits.cross: folds are one to test on,{validates} one to train on, got {n_folds}; "
+            f"use {fewest} or more{otherwise}"
+        )
+    if splits.held_out_roles:
+        raise ConfigError(
+            f"splits.cross: folds are not compositional, got held_out_roles {list(splits.held_out_roles)}; remove one"
+        )
 
 
 def _check_numbers(config: BuildConfig) -> None:
@@ -275,5 +296,8 @@ def altering_packages(config: BuildConfig) -> tuple[str, ...]:
 
 
 def fractions_of(config: BuildConfig) -> dict[Split, float]:
-    """The wanted share of rows of every split."""
+    """The wanted share of rows of every split, or fold."""
+    if config.splits.cross is not None:
+        names: Any = fold_names(config.splits.cross)
+        return dict.fromkeys(names, 1 / config.splits.cross)
     return {split: getattr(config.splits, split) for split in SPLITS}

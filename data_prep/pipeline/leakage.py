@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ...core import SPLITS, Split
+from ...core import Split
 from .config import LeakPolicy, LeaksConfig
 from .staging import LEFT_OUT, Staging
 
@@ -113,11 +113,11 @@ def drop_leaking_negatives(staging: Staging, rules: LeaksConfig, last_annotated:
     reader = _long_claims(staging, "g.split, r.n", rules.claim_words)
     several = """SELECT key, split, n FROM loose WHERE key IN
         (SELECT key FROM loose GROUP BY key HAVING COUNT(DISTINCT split) > 1) ORDER BY key, n"""
-    leaking: list[tuple[int]] = []
+    order, leaking = staging.splits(), list[tuple[int]]()
     for _, rows in itertools.groupby(reader.execute(several), key=lambda row: row[0]):
         places = [(split, n) for _, split, n in rows]
         homes = {split for split, n in places if n <= last_annotated}
-        homes = homes or {min((split for split, _ in places), key=SPLITS.index)}
+        homes = homes or {min((split for split, _ in places), key=order.index)}
         leaking += [(n,) for split, n in places if n > last_annotated and split not in homes]
     staging.db.executemany(f"UPDATE rows SET out = {LEFT_OUT} WHERE n = ?", leaking)
     staging.commit()

@@ -85,6 +85,11 @@ def mine_data_set(config: MineConfig) -> dict[str, Any]:
     predictions = None if config.predictions is None else Path(expanded(config.predictions, "predictions"))
     _check_output(output, data, predictions)
     parent = read_manifest(data)
+    if "cross" in parent:
+        raise ConfigError(
+            f"data: negatives mined over folds would carry claims from one into another, got {data}, a data set in "
+            f"{len(parent['cross']['folds'])} folds; build it without splits.cross"
+        )
     root = Path(os.path.normpath(data.resolve() / parent["media_root"]))
     splits = {split: _stored(read_split(data, split), root) for split in SPLITS if split in parent["shards"]}
     scores, source = (None, {}) if predictions is None else _read_teacher(predictions, config.mining)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from ...core import SPLITS, Pair, Split, evidence_key
+from ...core import Pair, Split, evidence_key
 from ..importers import Rejected, Row
 from ..language import LanguageModel, map_ordered
 from ..negatives import (
@@ -268,7 +268,7 @@ def make_negatives(staging: Staging, config: BuildConfig, model: LanguageModel |
     vocabulary = collect_vocabulary(staging, config) if facts else None
     sentences = collect_sentences(staging, config) if facts else None
     left_out: Counter[str] = Counter()
-    for split in SPLITS:
+    for split in staging.splits():
         if (last := staging.progress(f"annotated/{split}")) is None:
             last = staging.value("SELECT COALESCE(MAX(n), 0) FROM rows")
             staging.note(f"annotated/{split}", last)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from ... import core
-from ...core import SPLITS, ConfigError, RowError, sha256_of
-from ..dataset import MANIFEST, SCHEMA_VERSION, CardStatistics, read_manifest, write_card
+from ...core import ConfigError, RowError, sha256_of
+from ..dataset import MANIFEST, SCHEMA_VERSION, CardStatistics, read_manifest, write_card, write_folds
 from ..importers import Rejected
 from ..language import LanguageModel
 from .check_media import Look, check_media, look_at_files, look_at_probed, probe_media
@@ -261,7 +261,8 @@ def _stages(staging: Staging, config: BuildConfig, annotations: _Annotations, sk
     left_out = make_negatives(staging, config, model) + Counter(
         {"annotated rows not asked for": notes.pop("not_asked")}
     )
-    n_leaking = drop_leaking_negatives(staging, config.leaks, staging.progress(f"annotated/{SPLITS[0]}"))
+    last_annotated = min((staging.progress(f"annotated/{split}") for split in staging.splits()), default=0)
+    n_leaking = drop_leaking_negatives(staging, config.leaks, last_annotated)
     left_out["made claims that another split holds"] = n_leaking
     if not staging.value("SELECT COUNT(*) FROM rows WHERE out = 0"):
         _write_rejected(_list_beside(output), staging.rejected())
@@ -367,6 +368,9 @@ def _publish(
     temporary.mkdir()
     for name in files:
         (folder / name).rename(temporary / name)
+    splits = manifest["config"]["splits"]
+    if splits["cross"] is not None:
+        write_folds(temporary, manifest, manifest["shards"], validates=splits["validation"] > 0)
     _write_rejected(temporary / REJECTED, staging.rejected())
     if manifest["config"]["card"]:
         write_card(temporary, manifest, statistics, manifest["shortcut_probe"])

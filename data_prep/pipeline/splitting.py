@@ -123,18 +123,40 @@ def divide(staging: Staging, config: BuildConfig) -> dict[str, Any]:
     )
     ties, refused = find_ties(staging, config.leaks, "move"), find_ties(staging, config.leaks, "refuse")
     notes: dict[str, Any] = {"leaks": _leaks(ties, sizes)}
-    if config.splits.held_out_roles:
+    if config.splits.cross is not None:
+        splits = _folds(config, sizes, fixed, ties)
+        notes["other_ways"] = []
+    elif config.splits.held_out_roles:
         splits, notes["held_out"] = _compositional(staging, config, sizes, fixed, ties)
         notes["other_ways"] = []
     else:
         splits = _tied(sizes, fractions_of(config), config.seed, fixed, ties)
+        n_free = 0 if fixed else len({ties.of(group) for group in sizes})
         notes["other_ways"] = other_ways(
-            config, len(sizes), lambda shares: _tied(sizes, shares, config.seed, fixed, ties)
+            config, len(sizes), n_free, lambda shares: _tied(sizes, shares, config.seed, fixed, ties)
         )
     staging.db.executemany("INSERT OR REPLACE INTO groups VALUES (?, ?)", splits.items())
     for group_ties in (ties, refused):
         _refuse_torn(staging, group_ties, splits)
     return notes
+
+
+def _folds(config: BuildConfig, sizes: Mapping[str, int], fixed: Mapping[str, Split], ties: Ties) -> dict[str, Split]:
+    """Every group's fold, tied groups in one; the folds near one another in rows."""
+    if fixed:
+        group, split = next(iter(fixed.items()))
+        raise ConfigError(
+            f"splits.cross: the annotations fix splits themselves, got {split!r} for {group!r}; remove one"
+        )
+    shares = fractions_of(config)
+    n_sets = len({ties.of(group) for group in sizes})
+    if n_sets < len(shares):
+        tied = f" ({len(sizes)} groups, of which the tied ones count as one)" if n_sets < len(sizes) else ""
+        raise ConfigError(
+            f"splits.cross: fewer groups than folds, got {n_sets} groups{tied} for {len(shares)} folds; use at most "
+            f"{n_sets}, which leaves one group out at a time"
+        )
+    return _tied(sizes, shares, config.seed, fixed, ties)
 
 
 def _leaks(ties: Ties, sizes: Mapping[str, int]) -> dict[str, Any]:

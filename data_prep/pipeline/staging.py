@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core import Evidence, Frames, Image, Pair, evidence_from_dict, evidence_to_dict, media_paths
+from ...core import Evidence, Frames, Image, Pair, Split, evidence_from_dict, evidence_to_dict, media_paths
+from ..dataset import in_order
 from ..importers import Rejected, Row
 from ..negatives import SWAPPED, normal_claim
 
@@ -297,6 +298,10 @@ class Staging:
         """The number of rejections of each kind."""
         query = "SELECT kind, COUNT(*) FROM rejected WHERE blocking >= ? GROUP BY kind ORDER BY kind"
         return dict(self.db.execute(query, (blocking,)))
+
+    def splits(self) -> list[Split]:
+        """The splits that hold groups, in order; of a cross-fitting build its folds."""
+        return in_order(split for (split,) in self.db.execute("SELECT DISTINCT split FROM groups"))
 
     def split_of(self, groups: Iterable[str]) -> Iterator[str]:
         """The split of each group."""

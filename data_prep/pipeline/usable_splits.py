@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...core import SPLITS, Split
+from ..dataset import fold_names, in_order
 from .config import BuildConfig, fractions_of
 from .staging import Staging
 
 NEEDED: dict[Split, int] = {"train": 1, "validation": 1, "calibration": 2, "test": 2}
-"""In how many groups each class must occur."""
+"""In how many groups each class must occur; in a fold in one."""
 
 FEW_GROUPS = 100
 """Below which results on a split say little (docs/evaluation.md)."""
+
+USUAL_FOLDS, FEWEST_FOLDS = 5, 3
+"""Folds that are proposed for cross-fitting: one of them tests, one validates, the others train."""
 
 SHARES: tuple[dict[Split, float], ...] = (
     {"train": 0.7, "validation": 0.1, "calibration": 0.1, "test": 0.1},
@@ -29,9 +33,12 @@ SHARES: tuple[dict[Split, float], ...] = (
 
 
 def other_ways(
-    config: BuildConfig, n_groups: int, divide: Callable[[Mapping[Split, float]], Mapping[str, Split]]
+    config: BuildConfig, n_groups: int, n_free: int, divide: Callable[[Mapping[Split, float]], Mapping[str, Split]]
 ) -> list[tuple[dict[Split, float], dict[str, Split]]]:
-    """Other shares for the splits that have one, and what they would give; none for many groups."""
+    """Other shares for the splits that have one, and what they would give; none for many groups.
+
+    Last, folds for cross-fitting with two groups in each, where so many of `n_free` groups may go where they like.
+    """
     if n_groups >= len(SPLITS) * FEW_GROUPS:
         return []
     ways = []
@@ -39,6 +46,10 @@ def other_ways(
         shares: dict[Split, float] = {s: usual[s] if share > 0 else 0.0 for s, share in fractions_of(config).items()}
         shares["train"] = round(1 - sum(share for split, share in shares.items() if split != "train"), 6)
         ways.append((shares, dict(divide(shares))))
+    if (n_folds := min(USUAL_FOLDS, n_free // 2)) >= FEWEST_FOLDS:
+        names: Any = fold_names(n_folds)
+        folds: dict[Split, float] = dict.fromkeys(names, 1 / n_folds)
+        ways.append((folds, dict(divide(folds))))
     return ways
 
 
@@ -56,26 +67,36 @@ def unusable_splits(staging: Staging, config: BuildConfig, ways: Iterable[tuple[
     splits: dict[str, Split] = dict(staging.db.execute("SELECT name, split FROM groups"))
     shares = fractions_of(config)
     wanted: set[Split] = {splits[group] for group in classes}
-    wanted.update(split for split in SPLITS if shares[split] > 0)
+    wanted.update(split for split, share in shares.items() if share > 0)
     problems = _problems(wanted, splits, classes)
     if not problems:
         return {}
+    cross = ""
+    for other_shares, others in reversed(list(ways)):
+        if set(other_shares) - set(SPLITS) and not _problems(set(other_shares), others, classes):
+            cross = f"cross-fit over all groups: splits.cross={len(other_shares)} (docs/cross-fitting.md)"
     for other_shares, others in ways:
-        if not _problems(wanted, others, classes):
+        if not set(other_shares) - set(SPLITS) and not _problems(wanted, others, classes):
             keys = " ".join(f"splits.{split}={share:g}" for split, share in other_shares.items())
             groups = Counter(others[group] for group in classes)
             held = ", ".join(f"{split} {groups[split]}" for split in SPLITS)
-            return {"problems": problems, "remedy": f"with {keys} every split has what it needs (groups: {held})"}
+            usable = f"with {keys} every split has what it needs (groups: {held})"
+            return {"problems": problems, "remedy": f"{usable}{', or ' if cross else ''}{cross}"}
     one_class = {name for split in wanted for name, number in _groups_of(split, splits, classes).items() if not number}
     remedy = "annotate more groups (videos)"
     if "other" in one_class and not config.negatives.swapped_per_claim:
         remedy = "have negatives made (negatives.swapped_per_claim=1), or annotate claims that are not supported"
-    return {"problems": problems, "remedy": f"no usual shares of the splits help; {remedy}"}
+    if config.splits.cross is not None:
+        remedy = f"use fewer folds (splits.cross), or {remedy}"
+    else:
+        remedy = f"no usual shares of the splits help; {cross}{', or ' if cross else ''}{remedy}"
+    return {"problems": problems, "remedy": remedy}
 
 
 def few_groups(counts: Mapping[str, Mapping[str, Any]]) -> str | None:
     """A sentence on splits whose results will be vague, from the manifest's `counts`."""
-    few = {split: counts[split]["groups"] for split in ("calibration", "test") if split in counts}
+    judged = ("calibration", "test") if {*counts} & {*SPLITS} else ("all",)
+    few = {split: counts[split]["groups"] for split in judged if split in counts}
     few = {split: number for split, number in few.items() if number < FEW_GROUPS}
     if not few:
         return None
@@ -96,9 +117,9 @@ def _classes(staging: Staging) -> dict[str, set[str]]:
 
 def _problems(wanted: set[Split], splits: Mapping[str, Split], classes: Mapping[str, set[str]]) -> dict[Split, str]:
     problems: dict[Split, str] = {}
-    for split in SPLITS:
-        groups, needed = _groups_of(split, splits, classes), NEEDED[split]
-        if split in wanted and min(groups.values()) < needed:
+    for split in in_order(wanted):
+        groups, needed = _groups_of(split, splits, classes), NEEDED.get(split, 1)
+        if min(groups.values()) < needed:
             of = "a group" if needed == 1 else f"{needed} groups"
             problems[split] = (
                 f"{split} cannot be used, got {groups['supported']} groups with supported rows and {groups['other']} "

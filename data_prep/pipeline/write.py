@@ -28,7 +28,8 @@ from ..negatives import Grammar
 from .staging import Staging
 from .usable_splits import few_groups
 
-_COLUMNS = """r.id, r.claim, v.json, r.label, r.context, r.soft_label, g.split, r.grp, r.role, r.origin, r.modality,
+_COLUMNS = f"""r.id, r.claim, v.json, r.label, r.context, r.soft_label,
+    CASE WHEN g.split IN {SPLITS} THEN g.split END, r.grp, r.role, r.origin, r.modality,
     r.weight, r.teacher_margin, r.meta"""
 _MANY = 8  # shards; for fewer, starting processes takes longer than it saves
 _SHARD_LIMIT_S = 3600.0
@@ -55,7 +56,7 @@ def write_staging(
     plans = list(_plans(staging, rows_per_shard))
     staging.commit()
     named: list[tuple[_Plan, str]] = []
-    for split in SPLITS:
+    for split in staging.splits():
         mine = [plan for plan in plans if plan.split == split]
         named += [(plan, shard_name(split, number, len(mine))) for number, plan in enumerate(mine)]
     todo = [(plan, name) for plan, name in named if not (_entry(staging, name) and (folder / name).is_file())]
@@ -98,7 +99,7 @@ def _plans(staging: Staging, rows_per_shard: int) -> Iterator[_Plan]:
     staging.db.execute("""INSERT INTO planned SELECT g.split, r.e, COUNT(*) FROM rows r JOIN groups g ON g.name = r.grp
         WHERE r.out = 0 GROUP BY g.split, r.e""")
     staging.db.execute("CREATE INDEX planned_evidence ON planned (e)")
-    for split in SPLITS:
+    for split in staging.splits():
         first, last, total = None, 0, 0
         for e, rows in staging.db.execute(
             "SELECT e, rows FROM planned WHERE split = ? ORDER BY e", (split,)
@@ -147,7 +148,7 @@ def staging_counts(staging: Staging, statistics: CardStatistics) -> dict[str, di
     for part, mine in counts.items():
         sorted_ = {name: dict(sorted(mine[name].items())) for name in columns}
         counts[part] = {"rows": mine["rows"], "groups": groups[part], "segments": segments[part], **sorted_}
-    return {part: counts[part] for part in (*SPLITS, "all") if part in counts}
+    return {part: counts[part] for part in (*staging.splits(), "all") if part in counts}
 
 
 def media_in_several_splits(staging: Staging) -> list[str]:
@@ -190,7 +191,8 @@ def summary(manifest: dict[str, Any], output: Path) -> str:
     for name, counts in manifest["counts"].items():
         share = counts["label"].get("supported", 0) / counts["rows"]
         lines.append(f"{name:<12}{counts['rows']:>8}{share:>11.1%}{counts['groups']:>8}{counts['segments']:>10}")
-    if absent := [split for split in SPLITS if manifest["config"]["splits"][split] and split not in manifest["counts"]]:
+    wanted = [] if "cross" in manifest else [split for split in SPLITS if manifest["config"]["splits"][split]]
+    if absent := [split for split in wanted if split not in manifest["counts"]]:
         lines.append(f"empty splits: {', '.join(absent)} (too few groups)")
     unusable = manifest["unusable_splits"]
     if unusable:

@@ -1,5 +1,6 @@
 """Choosing a calibrator by cross-fitting on held-out groups, and fitting it."""
 
+from .cross_fitted import CrossFitted, fit_folds, read_measuring, write_folds_fitted
 from .estimator import CalibrationEstimator
 from .evidence_sets import fit_sets
 from .fit import PerGroup, fit_calibration, fit_decision
@@ -11,14 +12,18 @@ __all__ = [
     "FITTED_ROWS_FILE",
     "MIN_ROWS",
     "CalibrationEstimator",
+    "CrossFitted",
     "PerGroup",
     "choose_method",
     "cross_fitted_logits",
     "fit_calibration",
     "fit_decision",
+    "fit_folds",
     "fit_sets",
     "grouped_folds",
     "overlaps",
     "read_fitted_rows",
+    "read_measuring",
     "write_fitted_rows",
+    "write_folds_fitted",
 ]

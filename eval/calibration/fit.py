@@ -67,6 +67,7 @@ def fit_decision(
     aggregation: str | None = None,
     abstain: BandTarget | None = None,
     risks: Sequence[tuple[Risk, float, float]] = (),
+    splits: Sequence[str] = ("calibration",),
 ) -> Decision:
     """Calibration and operating points from calibration-split predictions.
 
@@ -83,12 +84,13 @@ def fit_decision(
         abstain: objective and target of a band of probabilities that get no verdict (`abstention.fit_band`); for
             `selective_accuracy_guaranteed` also delta (`guaranteed_bands.guaranteed_band`).
         risks: (risk, bound, delta) of points with a guarantee (`risk_control.control_risk`).
+        splits: what the rows must be of: the folds, where verifiers were cross-fitted.
 
     Raises:
         CalibrationError: rows of another split or of several, one class, too few rows or groups, or a bound or target
             that these rows cannot reach.
     """
-    used = _usable(predictions, where)
+    used = usable_rows(predictions, where, splits)
     margins, labels, groups = margins_of(used), labels_of(used), groups_of(used)
     keys = None if per_group is None else np.array([getattr(p, per_group.key) for p in used], dtype=str)
     calibration = fit_calibration(
@@ -189,11 +191,12 @@ def _seen_through(calibration: Calibration, margins: Floats, where: str) -> tupl
     return calibration.predict(margins), calibration.predict(margin_grid(margins))
 
 
-def _usable(predictions: Sequence[Prediction], where: str) -> list[Prediction]:
-    splits = sorted({str(p.split) for p in predictions})
-    if splits != ["calibration"]:
+def usable_rows(predictions: Sequence[Prediction], where: str, splits: Sequence[str]) -> list[Prediction]:
+    """The rows that were scored and are labelled; `CalibrationError` unless they are of these splits."""
+    held = sorted({str(p.split) for p in predictions})
+    if held != sorted(splits):
         raise CalibrationError(
-            f"{where}: a calibration is fitted on the calibration split alone, got rows of {splits}; "
+            f"{where}: a calibration is fitted on the {' and '.join(splits)} split alone, got rows of {held}; "
             f"predict on the calibration split and pass that file"
         )
     return [p for p in predictions if p.error is None and p.label is not None]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...data_prep.dataset import read_split
 from ...models.decision import Decision
 from ...models.verifier import Verifier
 from ..reports import against_chance, make_report, write_report
-from ..scoring import Prediction, margins_of, predict, read_predictions, write_predictions
+from ..scoring import CROSS_FITTED, Prediction, margins_of, predict, read_predictions, write_predictions
 
 METRICS, PREDICTIONS = "metrics.json", "predictions.parquet"
 _REPORT_FILES = (METRICS, "report.html", "report.md")
@@ -53,7 +53,7 @@ def write_evaluation(
     Args:
         folder: to write to.
         fingerprint: of the verifier that was reported on.
-        decision: what it ships with; probabilities are stated by its calibration.
+        decision: what it ships with; probabilities are stated by its calibration, where it is cross-fitted by fold.
         report: folder of a report; its page, Markdown and numbers are taken over, those that are there.
         predictions: Parquet of the reported rows.
 
@@ -62,10 +62,11 @@ def write_evaluation(
         RowError: report or predictions are of another verifier, or damaged.
     """
     rows: list[Prediction] = []
+    about = decision.calibration.fitted_on
     if predictions is not None:
         folder.mkdir(exist_ok=True)
         rows, source = read_predictions(predictions)
-        _check_source(str(predictions), source, fingerprint)
+        _check_source(str(predictions), source, fingerprint, about)
         write_predictions(folder / PREDICTIONS, restated(rows, decision), source | {"calibrated": True})
     if report is not None:
         folder.mkdir(exist_ok=True)
@@ -116,7 +117,7 @@ def _check_report(path: Path, fingerprint: str, decision: Decision) -> None:
         source, calibration = metrics.get("source") or {}, metrics.get("calibration")
     except (OSError, ValueError, AttributeError) as error:
         raise RowError(f"{path}: not the numbers of a report, got {error}; write them with eval/report.py") from error
-    _check_source(str(path), source, fingerprint)
+    _check_source(str(path), source, fingerprint, decision.calibration.fitted_on)
     if calibration is not None and calibration != json.loads(json.dumps(decision.calibration.to_dict())):
         raise CalibrationError(
             f"{path}: reports on another calibration than the one given, got {calibration.get('method')} fitted on "
@@ -124,7 +125,12 @@ def _check_report(path: Path, fingerprint: str, decision: Decision) -> None:
         )
 
 
-def _check_source(where: str, source: dict[str, Any], fingerprint: str) -> None:
+def _check_source(where: str, source: dict[str, Any], fingerprint: str, fitted_on: Mapping[str, Any]) -> None:
+    if source.get(CROSS_FITTED) != fitted_on.get(CROSS_FITTED):
+        raise RowError(
+            f"{where}: of other verifiers of folds than the calibration, got {source.get(CROSS_FITTED)}; run "
+            "eval/join.py, eval/calibrate.py and eval/report.py again"
+        )
     scored_by = source.get("verifier_fingerprint")
     if scored_by and scored_by != fingerprint:
         raise RowError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...core import CalibrationError, ConfigError, DirectoryError, sha256_of
-from ...data_prep.dataset import read_split
+from ...data_prep.dataset import read_manifest, read_split, train_shards
 from ...models.decision import Decision, OperatingPoint, read_decision, write_decision
 from ...models.directory import (
     CONFIG,
@@ -29,16 +29,18 @@ from ...models.directory import (
     describe_adapter,
     fingerprint,
     read_directory,
+    recipe_of,
     relative_base,
     requirements_of,
+    trained_on,
     write_directory,
     write_merged,
 )
 from ...models.inputs import TimeRule, Windowing
 from ...models.verifier import TOLERANCE, SelfTest, Verifier, selftest, write_golden
-from ..calibration import FITTED_ROWS_FILE, MIN_ROWS, PerGroup, fit_decision, write_fitted_rows
+from ..calibration import FITTED_ROWS_FILE, MIN_ROWS, PerGroup, fit_decision, read_measuring, write_fitted_rows
 from ..decisions import criterion_of
-from ..scoring import Prediction, margins_of
+from ..scoring import CROSS_FITTED, Prediction, margins_of
 from .evaluation import PREDICTIONS, evaluate, score_split, write_evaluation
 from .model_card import describe_data, write_card
 
@@ -212,7 +214,7 @@ def export(
     evaluation = evaluation or Evaluation()
     if out.exists():
         raise DirectoryError(f"{out}: already exists; choose another name or remove it")
-    windowing = _check_fitted(draft, calibration)
+    windowing = _check_fitted(draft, calibration, data)
     with _workplace(out) as work:
         ready = _Ready(draft, calibration)
         if change is not None:
@@ -229,7 +231,11 @@ def export(
         def fill(folder: Path) -> None:
             config = _fill(folder, out, ready, verifier, data)
             write_evaluation(
-                folder / "eval", scored_with, read_decision(folder), evaluation.report, evaluation.predictions
+                folder / "eval",
+                scored_with,
+                read_measuring(ready.calibration),
+                evaluation.report,
+                evaluation.predictions,
             )
             write_card(folder, out.name, config, describe_data(data, draft), license)
 
@@ -244,11 +250,13 @@ def export(
     return result
 
 
-def _check_fitted(draft: Path, calibration: Path) -> Windowing | None:
+def _check_fitted(draft: Path, calibration: Path, data: Path) -> Windowing | None:
     """The windowing that the calibration's margins were made by; it is the one that is exported."""
     fitted = read_decision(calibration).calibration
     fitted_on = fitted.fitted_on.get("verifier_fingerprint")
-    if fitted_on != fingerprint(draft):
+    if (cross := fitted.fitted_on.get(CROSS_FITTED)) is not None:
+        _check_last(draft, calibration, data, cross)
+    elif fitted_on != fingerprint(draft):
         raise CalibrationError(
             f"{calibration}: fitted on another verifier, got fingerprint {str(fitted_on)[:12]} instead of "
             f"{fingerprint(draft)[:12]}; run eval/predict.py and eval/calibrate.py with this draft"
@@ -260,6 +268,26 @@ def _check_fitted(draft: Path, calibration: Path) -> Windowing | None:
             f"{recorded.rule}; run eval/predict.py without --windowing, and eval/calibrate.py again"
         )
     return windowing
+
+
+def _check_last(draft: Path, calibration: Path, data: Path, cross: Mapping[str, Any]) -> None:
+    """A cross-fitted calibration belongs to a verifier trained like those of the folds, on the rows of all."""
+    if not (recipe := recipe_of(draft)) or recipe != cross["recipe_sha256"]:
+        raise CalibrationError(
+            f"{draft}: trained with other settings than the verifiers of the folds, got recipe {str(recipe)[:12]} "
+            f"instead of {cross['recipe_sha256'][:12]}; train it as they were"
+        )
+    folds = (read_manifest(data).get("cross") or {}).get("folds") or {}
+    if sorted(folds) != sorted(cross["folds"]) or trained_on(draft) != train_shards(data):
+        raise CalibrationError(
+            f"{calibration}: fitted on verifiers of the folds {sorted(cross['folds'])}, got {draft}, which was not "
+            f"trained on all folds of {data}; train it on that data set"
+        )
+
+
+def _rows_to_compare(data: Path) -> str:
+    """The split that golden inputs are taken of: one that the verifier did not train on, if there is one."""
+    return "calibration" if "calibration" in read_manifest(data)["shards"] else "train"
 
 
 def _load(draft: Path, windowing: Windowing | None, base: Path | None, device: str) -> Verifier:
@@ -302,6 +330,11 @@ def _changed(
                 "export it as it is"
             )
         decision = read_decision(calibration)
+        if CROSS_FITTED in decision.calibration.fitted_on:
+            raise CalibrationError(
+                f"{calibration}: cross-fitted, and cannot be fitted again on one verifier, got margins up to "
+                f"{comparison.max_difference:.4g} apart; export it as it is"
+            )
         about = {
             "split": "calibration",
             "predictions_sha256": sha256_of(work / "after.parquet"),
@@ -331,7 +364,7 @@ def _write_ruled(draft: Path, out: Path, time_rule: TimeRule) -> Path:
 def _score(
     directory: Path, windowing: Windowing | None, data: Path, path: Path, base: Path | None, device: str
 ) -> list[Prediction]:
-    return score_split(_load(directory, windowing, base, device), data, "calibration", path)
+    return score_split(_load(directory, windowing, base, device), data, _rows_to_compare(data), path)
 
 
 def _check_holds(evaluation: Evaluation, ready: _Ready) -> None:
@@ -356,7 +389,7 @@ def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path
     write_decision(folder, read_decision(ready.calibration))
     if (fitted := ready.calibration / FITTED_ROWS_FILE).is_file():  # a report by this directory can prove its rows new
         shutil.copy2(fitted, folder / FITTED_ROWS_FILE)
-    write_golden(folder / "golden", verifier, read_split(data, "calibration"))
+    write_golden(folder / "golden", verifier, read_split(data, _rows_to_compare(data)))
     return config
 
 

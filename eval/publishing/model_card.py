@@ -28,7 +28,7 @@ from ...models.engine import HEADS, make_head
 from ...models.inputs import LabelWords
 from ..decisions import GUARANTEED
 from ..metrics import METRICS, Hub, Metric
-from ..scoring import read_predictions
+from ..scoring import CROSS_FITTED, read_predictions
 
 TASK_NAME = "Claim verification"
 
@@ -277,6 +277,8 @@ def _measured(predictions: Path, report: Mapping[str, Any], data: DataFacts) -> 
     digest = (report.get("source") or {}).get("manifest_sha256")
     same = digest in (None, data.manifest_sha256)
     splits = sorted({str(p.split) for p in read_predictions(predictions)[0]}) if predictions.is_file() else []
+    if cross := (report.get("source") or {}).get(CROSS_FITTED):
+        splits = [f"out of fold ({len(cross['folds'])} folds)"]
     return Measured(data.name if same else f"data set {digest[:12]}", "+".join(splits) or None, digest)
 
 
@@ -403,11 +405,20 @@ def _calibration(decision: Decision) -> list[str]:
     rate = "unknown" if c.positive_rate is None else f"{c.positive_rate:.3f}"
     lines = [
         f"Method: {c.describe()}",
-        f"Fitted on {c.n:,} rows of {c.n_groups:,} groups of the {c.fitted_on.get('split', 'calibration')} split.",
+        f"Fitted on {c.n:,} rows of {c.n_groups:,} groups{_fitted_where(c.fitted_on)}.",
         f"Positive rate of the fit: {rate}. Where another share of claims is supported, say so: "
         "`verifier.score(claims, evidence, prior=0.1)`.",
     ]
     return lines + c.cautions()
+
+
+def _fitted_where(fitted_on: Mapping[str, Any]) -> str:
+    if (cross := fitted_on.get(CROSS_FITTED)) is None:
+        return f" of the {fitted_on.get('split', 'calibration')} split"
+    return (
+        f", each scored by one of {len(cross['folds'])} verifiers trained with the same settings on the other folds; "
+        "this verifier was trained on all of them, and not tested itself"
+    )
 
 
 def _training(config: VerifierConfig, data: DataFacts) -> list[str]:

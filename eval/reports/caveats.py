@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...models.decision import Calibration
-from ..calibration import overlaps
-from ..scoring import Prediction
+from ..calibration import CrossFitted, overlaps
+from ..scoring import CROSS_FITTED, Prediction
 
 IN_SAMPLE, UNCHECKED = "IN-SAMPLE", "UNCHECKED"
 _TRAINING_SPLITS = {"train", "validation"}
@@ -125,6 +125,8 @@ def interval_bounds(interval: Mapping[str, Any] | None) -> tuple[float, float]:
 def _seen(
     predictions: Sequence[Prediction], calibration: Calibration, fitted_rows: Mapping[str, Sequence[str]] | None
 ) -> list[str]:
+    if isinstance(calibration, CrossFitted):  # which gives no row a map that was fitted on it
+        return []
     reasons, splits = [], {str(p.split) for p in predictions}
     if calibration.fitted_on.get("split") in splits:
         reasons.append(
@@ -141,6 +143,8 @@ def _unchecked(predictions: Sequence[Prediction], fitted_rows: Mapping[str, Sequ
         reasons.append(
             "Which rows the calibration was fitted on is not recorded: overlap with these rows is unchecked."
         )
+    if any(split.startswith("fold-") for split in splits):
+        return reasons  # rows of a cross-fitted verifier say their fold
     if len(splits) > 1 and not splits & (_TRAINING_SPLITS | {"calibration"}):
         reasons.append(f"The reported rows are of split {', '.join(sorted(splits))}, not of test alone.")
     elif splits == {"None"}:
@@ -163,4 +167,14 @@ def _provenance(source: Mapping[str, Any], calibration: Calibration) -> list[str
             f"Margins of several windows became one by {ours or 'nothing'} here and by {theirs or 'nothing'} where the "
             f"calibration was fitted: its probabilities need not hold."
         )
+    theirs, ours = calibration.fitted_on.get(CROSS_FITTED), source.get(CROSS_FITTED)
+    if isinstance(calibration, CrossFitted) and theirs and theirs == ours:
+        reasons.append(
+            f"Cross-fitted: the rows of each of {len(theirs['folds'])} folds were scored by a verifier that saw "
+            "nothing of their groups, and calibrated on the other folds. The published verifier is another one, "
+            "trained on all folds with the same settings: it was not tested itself. The operating point was chosen on "
+            "these rows."
+        )
+    elif theirs != ours:
+        reasons.append("The verifiers of the folds are not those whose predictions the calibration was fitted on.")
     return reasons + calibration.cautions()[int(calibration.at_bound) :]  # that it is at its bound is a leak already

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ...core import RowError
-from ...models.decision import IDENTITY, Decision, OperatingPoint, read_decision
-from ..calibration import read_fitted_rows
+from ...models.decision import IDENTITY, Decision, OperatingPoint
+from ..calibration import read_fitted_rows, read_measuring
 from ..metrics import MetricRows, metric_rows
 from ..scoring import Prediction, read_predictions, refuse_teacher_file
 from ..uncertainty import (
@@ -93,7 +93,7 @@ def read_contender(text: str) -> Contender:
     if not calibration:
         return contender(name, predictions, UNCALIBRATED, source=source)
     refuse_teacher_file(path, source)
-    return contender(name, predictions, read_decision(calibration), read_fitted_rows(calibration), source)
+    return contender(name, predictions, read_measuring(calibration), read_fitted_rows(calibration), source)
 
 
 def side_by_side(contenders: Sequence[Contender]) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ...core import RowError
-from ...models.decision import Calibration, Decision, OperatingPoint, read_decision
-from ..calibration import read_fitted_rows
+from ...models.decision import Calibration, Decision, OperatingPoint
+from ..calibration import read_fitted_rows, read_measuring
 from ..scoring import Prediction, read_predictions, refuse_teacher_file
 from . import plots
 from .compare import Contender
@@ -354,7 +354,7 @@ def _measured(
     compared: Sequence[Contender],
     title: str,
 ) -> tuple[dict[str, Any], list[Prediction], Decision]:
-    decision, fitted_rows = read_decision(calibration_dir), read_fitted_rows(calibration_dir)
+    decision, fitted_rows = read_measuring(calibration_dir), read_fitted_rows(calibration_dir)
     predictions, source = read_predictions(predictions_path)
     refuse_teacher_file(predictions_path, source)
     others = [(name, read_predictions(path)[0]) for name, path in controls]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...data_prep.negatives import name_origin
+from ..scoring import CROSS_FITTED
 from .caveats import interval_bounds, miscalibration
 from .tables import number, span
 
@@ -51,6 +52,8 @@ def _judged(numbers: Mapping[str, Any]) -> Statement:
     about = f" about {_listed(pieces)}" if pieces else ""
     splits = judged["splits"]
     of = f", from the {_listed(splits)} split{'s' * (len(splits) > 1)}" if splits else ""
+    if cross := numbers["source"].get(CROSS_FITTED):
+        of = f", each in one of {len(cross['folds'])} folds and judged by a verifier trained on the others"
     share = f"; {100 * row['positive_rate']:.3g} % are supported" if row["n"] else ""
     text = f"{_count(judged['n'], 'claim')}{about}, in {_count(judged['n_groups'], 'group')}{of}{share}."
     if fingerprint := numbers["source"].get("verifier_fingerprint"):

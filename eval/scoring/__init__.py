@@ -6,6 +6,7 @@ from ...core import on_first_use
 
 if TYPE_CHECKING:
     from .distributed import Share, own_device, score_in_bulk
+    from .out_of_fold import CROSS_FITTED, join_folds
     from .predictions import (
         Prediction,
         groups_of,
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from .scored_rows import with_every_row, write_scored_rows
 
 __all__ = [
+    "CROSS_FITTED",
     "Prediction",
     "Share",
     "groups_of",
     "hide_evidence",
+    "join_folds",
     "labels_of",
     "margins_of",
     "mismatch_evidence",

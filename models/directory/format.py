@@ -269,6 +269,11 @@ def trained_on(directory: str | Path) -> list[str] | None:
     return read_json(Path(directory) / CONFIG).get("trained", {}).get("train_shards")
 
 
+def recipe_of(directory: str | Path) -> str | None:
+    """SHA-256 of the settings that a verifier was trained with, data apart; None where that was not recorded."""
+    return read_json(Path(directory) / CONFIG).get("trained", {}).get("recipe_sha256")
+
+
 def fingerprint(directory: str | Path) -> str:
     """Identity of a published verifier: the hash of its manifest. Scores are comparable when it is equal."""
     return sha256_of(Path(directory) / MANIFEST)

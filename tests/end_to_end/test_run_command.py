@@ -17,6 +17,10 @@ from conftest import ROOT, sft_arguments
 from proofreel import run
 from proofreel.cli import COMMANDS
 from proofreel.core.storage import sha256_of
+from proofreel.data_prep.dataset import read_split
+from proofreel.eval.calibration import read_measuring
+from proofreel.eval.scoring import read_predictions
+from proofreel.models.directory import fingerprint
 from proofreel.train import stages
 
 TIMES = {"run.json", "metrics.jsonl", "steps.json", "trainer_state.json", "training_args.bin", "README.md"}
@@ -85,3 +89,38 @@ def test_a_run_killed_in_training_comes_to_the_bytes_of_one_that_was_not(config,
     assert hashes(tmp_path / "out") == expected
     record = json.loads((tmp_path / "out" / "steps.json").read_text())
     assert all(entry["seconds"] is not None for name, entry in record["steps"].items() if name != "build")
+
+
+def test_a_cross_fitted_run_publishes_a_verifier_and_the_report_is_out_of_fold(
+    config, tmp_path, steps_run_here, capsys
+):
+    values = yaml.safe_load(config.read_text())
+    values["build"]["options"]["splits"] = {"cross": 3, "validation": 0}
+    values["train"]["options"] |= {"max_steps": 2, "save_strategy": "no"}
+    config.write_text(yaml.safe_dump(values))
+    assert run.main([str(config), "--until", "predict-test-fold-1"]) == 0
+    before = hashes(tmp_path / "out" / "folds")
+    capsys.readouterr()
+    assert run.main([str(config)]) == 0
+    assert capsys.readouterr().out.count("done before") == 5
+    out = tmp_path / "out"
+    assert {name: sha256 for name, sha256 in hashes(out / "folds").items() if name in before} == before
+
+    rows, source = read_predictions(out / "test.parquet")
+    data = out / "data"
+    assert sorted(row.pair_id for row in rows) == sorted(pair.id for pair in read_split(data, "train"))
+    for fold, sha256 in source["cross_fitted"]["folds"].items():
+        draft = out / "folds" / fold / "run" / "draft"
+        assert fingerprint(draft) == sha256
+        trained = {p.group for p in read_split(data / "folds" / fold, "train")}
+        assert not trained & {row.group for row in rows if row.split == fold}
+    metrics = json.loads((out / "report" / "metrics.json").read_text())
+    assert metrics["headline"]["n_groups"] == 16
+    assert not metrics["watermark"]
+    card = (out / "verifier" / "README.md").read_text()
+    assert "this verifier was trained on all of them, and not tested itself" in card
+    assert "out of fold (3 folds)" in card
+    published, _ = read_predictions(out / "verifier" / "eval" / "predictions.parquet")
+    calibration = read_measuring(out / "calibrated").calibration
+    p = calibration.predict([row.margin for row in rows], calibration.group_keys(rows))
+    assert [row.p_supported for row in published] == pytest.approx(p.tolist())
