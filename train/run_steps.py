@@ -130,6 +130,11 @@ def folds_of(config: RunConfig) -> tuple[str, ...]:
 
 def _cross_fitting(config: RunConfig, at: Places, folds: Sequence[str]) -> list[Step]:
     """Train without each fold, predict it, calibrate and report on all of them; then train the last verifier on all."""
+    if config.train.script == "distill":
+        raise ConfigError(
+            "train.script: a teacher's file is of a whole data set, got distill with splits.cross; use sft or nli, or "
+            "build without splits.cross"
+        )
     kinds = (False, *([True] if "claim-only" in config.controls else []))
     steps = []
     for fold in folds:

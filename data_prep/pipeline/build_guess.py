@@ -10,7 +10,7 @@ from pathlib import Path
 from ...core import SPLITS, Pair, Split, media_paths
 from ..dataset import assign_splits
 from .source_guess import VIDEOS, SourceGuess, has_extension, with_extension
-from .usable_splits import FEW_GROUPS, SHARES
+from .usable_splits import FEW_GROUPS, FEWEST_FOLDS, SHARES, USUAL_FOLDS
 
 LOOK = 1_000  # media files that are looked for
 
@@ -71,6 +71,8 @@ def guess_splits(pairs: Sequence[Pair]) -> SplitsGuess:
         remark = f"the annotations fix the splits of {len(fixed)} of {n} groups"
     elif min(way.groups.values()) < 2:
         remark = f"{n} groups are too few for four splits: a calibration or a test on one group says nothing"
+        if (n_folds := min(USUAL_FOLDS, n // 2)) >= FEWEST_FOLDS:
+            remark += f"; with {{cross: {n_folds}}} every group trains and tests in turn (docs/cross-fitting.md)"
     elif min(way.groups[s] for s in ("calibration", "test")) < FEW_GROUPS:
         remark = f"{n} groups: intervals will be wide, since calibration and test hold few of them"
     else:

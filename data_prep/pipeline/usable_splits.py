@@ -16,7 +16,7 @@ from .config import BuildConfig, fractions_of
 from .staging import Staging
 
 NEEDED: dict[Split, int] = {"train": 1, "validation": 1, "calibration": 2, "test": 2}
-"""In how many groups each class must occur; in a fold in one."""
+"""In how many groups each class must occur; in a fold in one, or two where there are two folds."""
 
 FEW_GROUPS = 100
 """Below which results on a split say little (docs/evaluation.md)."""
@@ -87,7 +87,8 @@ def unusable_splits(staging: Staging, config: BuildConfig, ways: Iterable[tuple[
     if "other" in one_class and not config.negatives.swapped_per_claim:
         remedy = "have negatives made (negatives.swapped_per_claim=1), or annotate claims that are not supported"
     if config.splits.cross is not None:
-        remedy = f"use fewer folds (splits.cross), or {remedy}"
+        fewer = "use fewer folds (splits.cross), or " if config.splits.cross > FEWEST_FOLDS else ""
+        remedy = f"{fewer}{remedy}"
     else:
         remedy = f"no usual shares of the splits help; {cross}{', or ' if cross else ''}{remedy}"
     return {"problems": problems, "remedy": remedy}
@@ -118,7 +119,8 @@ def _classes(staging: Staging) -> dict[str, set[str]]:
 def _problems(wanted: set[Split], splits: Mapping[str, Split], classes: Mapping[str, set[str]]) -> dict[Split, str]:
     problems: dict[Split, str] = {}
     for split in in_order(wanted):
-        groups, needed = _groups_of(split, splits, classes), NEEDED.get(split, 1)
+        groups = _groups_of(split, splits, classes)
+        needed = NEEDED.get(split, 2 if len(wanted) == 2 else 1)  # of two folds one alone is calibrated on
         if min(groups.values()) < needed:
             of = "a group" if needed == 1 else f"{needed} groups"
             problems[split] = (

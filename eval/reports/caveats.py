@@ -24,7 +24,7 @@ def leaks(
     fitted_rows: Mapping[str, Sequence[str]] | None,
 ) -> list[str]:
     """Every reason not to take a report's numbers for numbers on unseen rows, as sentences."""
-    reasons = _seen(predictions, calibration, fitted_rows) + _unchecked(predictions, fitted_rows)
+    reasons = _seen(predictions, calibration, fitted_rows) + _unchecked(predictions, calibration, fitted_rows)
     if calibration.at_bound:
         reasons.append("The calibration's slope stopped at its bound: its probabilities deserve no trust.")
     return reasons
@@ -38,7 +38,7 @@ def watermark(
     """`IN-SAMPLE` where a row was fitted on, `UNCHECKED` where that is unknown, nothing where rows are unseen."""
     if _seen(predictions, calibration, fitted_rows):
         return IN_SAMPLE
-    return UNCHECKED if _unchecked(predictions, fitted_rows) else ""
+    return UNCHECKED if _unchecked(predictions, calibration, fitted_rows) else ""
 
 
 def remarks(
@@ -137,14 +137,16 @@ def _seen(
     return reasons if fitted_rows is None else reasons + overlaps(predictions, fitted_rows)
 
 
-def _unchecked(predictions: Sequence[Prediction], fitted_rows: Mapping[str, Sequence[str]] | None) -> list[str]:
+def _unchecked(
+    predictions: Sequence[Prediction], calibration: Calibration, fitted_rows: Mapping[str, Sequence[str]] | None
+) -> list[str]:
+    if isinstance(calibration, CrossFitted):
+        return []
     reasons, splits = [], {str(p.split) for p in predictions}
     if fitted_rows is None:
         reasons.append(
             "Which rows the calibration was fitted on is not recorded: overlap with these rows is unchecked."
         )
-    if any(split.startswith("fold-") for split in splits):
-        return reasons  # rows of a cross-fitted verifier say their fold
     if len(splits) > 1 and not splits & (_TRAINING_SPLITS | {"calibration"}):
         reasons.append(f"The reported rows are of split {', '.join(sorted(splits))}, not of test alone.")
     elif splits == {"None"}:

@@ -112,6 +112,11 @@ def test_a_run_stopped_in_a_fold_goes_on_there(tmp_path, monkeypatch):
         run_steps(run_config(tmp_path, {"splits": {"cross": 3}, "seed": 5}))
 
 
+def test_a_teacher_of_the_whole_data_set_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"train\.script: .*got distill with splits\.cross"):
+        steps_of(run_config(tmp_path, {"splits": {"cross": 3}}, train={"script": "distill"}))
+
+
 def test_a_control_that_needs_other_groups_of_the_fold_is_refused_before_training(tmp_path):
     config = config_of(tmp_path, 6, 6)
     build(config)

@@ -151,6 +151,12 @@ def test_a_fold_of_one_class_is_named_and_stops_the_run_before_training(tmp_path
         refuse_unusable(Path(config.output))
 
 
+def test_of_two_folds_each_alone_must_do_for_a_calibration(tmp_path):
+    two = SplitsConfig(cross=2, validation=0)
+    assert set(build(config_of(tmp_path, 2, splits=two))["unusable_splits"]["problems"]) == {"fold-0", "fold-1"}
+    assert build(config_of(tmp_path, 4, splits=two))["unusable_splits"] == {}
+
+
 def test_few_groups_are_told_of_cross_fitting_and_it_works(tmp_path):
     config = config_of(tmp_path, 6, splits=SplitsConfig(0.7, 0.1, 0.1, 0.1))
     unusable = build(config)["unusable_splits"]
