@@ -1,5 +1,6 @@
 """Cross-fitting: rows are joined from verifiers that never saw them, and measured by the calibration of other folds."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -163,16 +164,13 @@ def test_labels_of_a_fold_do_not_touch_its_own_probabilities(data, folds, tmp_pa
     for flipped in (False, True):
         rows, source = read_predictions(path)
         if flipped:
-            rows = [
-                Prediction(**(vars(r) | {"label": "refuted" if r.label == "supported" else "supported"}))
-                if r.split == "fold-2" else r
-                for r in rows
-            ]  # fmt: skip
+            other: dict[Any, Any] = {"supported": "refuted", "refuted": "supported"}
+            rows = [dataclasses.replace(r, label=other[r.label]) if r.split == "fold-2" else r for r in rows]
         write_predictions(tmp_path / "rows.parquet", rows, source)
         calibrate.main(
             ["--predictions", str(tmp_path / "rows.parquet"), "--out", str(tmp_path / "c"), "--method", "platt"]
         )
-        calibration = read_measuring(tmp_path / "c").calibration
+        calibration: Any = read_measuring(tmp_path / "c").calibration
         found.append(calibration.predict([r.margin for r in rows], calibration.group_keys(rows)))
     inside = np.array([r.split == "fold-2" for r in rows])
     np.testing.assert_array_equal(found[0][inside], found[1][inside])
@@ -183,12 +181,12 @@ def test_a_calibration_of_a_split_in_the_same_folder_leaves_nothing_of_the_folds
     path, out = joined(data, folds, tmp_path / "test.parquet"), tmp_path / "calibrated"
     assert calibrate.main(["--predictions", str(path), "--out", str(out)]) == 0
     rows, source = read_predictions(path)
-    plain = [Prediction(**(vars(row) | {"split": "calibration"})) for row in rows]
+    plain = [dataclasses.replace(row, split="calibration") for row in rows]
     write_predictions(tmp_path / "plain.parquet", plain, {k: v for k, v in source.items() if k != "cross_fitted"})
     assert calibrate.main(["--predictions", str(tmp_path / "plain.parquet"), "--out", str(out)]) == 0
     assert not isinstance(read_measuring(out).calibration, CrossFitted)
     assert calibrate.main(["--predictions", str(path), "--out", str(out)]) == 0
-    again = read_measuring(out).calibration
+    again: Any = read_measuring(out).calibration
     with pytest.raises(CalibrationError, match=r"got rows of \['calibration'\]"):
         again.predict([0.0], plain[:1])
 
