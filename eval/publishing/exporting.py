@@ -286,8 +286,8 @@ def _check_last(draft: Path, calibration: Path, data: Path, cross: Mapping[str, 
 
 
 def _rows_to_compare(data: Path) -> str:
-    """The split that golden inputs are taken of: one that the verifier did not train on, if there is one."""
-    return "calibration" if "calibration" in read_manifest(data)["shards"] else "train"
+    """The split that golden inputs are taken of; a data set in folds has but the one that the verifier trained on."""
+    return "train" if "cross" in read_manifest(data) else "calibration"
 
 
 def _load(draft: Path, windowing: Windowing | None, base: Path | None, device: str) -> Verifier:
