@@ -58,7 +58,7 @@ def assign_splits(
     fixed = dict(fixed or {})
     total = sum(sizes.values())
     names = in_order((*SPLITS, *fractions))
-    wanted = [split for split in names if fractions.get(split, 0.0) > 0]
+    wanted: list[Split] = [split for split in names if fractions.get(split, 0.0) > 0]
     target: dict[Split, float] = {split: fractions.get(split, 0.0) * total for split in names}
     filled: dict[Split, int] = dict.fromkeys(names, 0)
     for group, split in fixed.items():
