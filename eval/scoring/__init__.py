@@ -6,8 +6,9 @@ from ...core import on_first_use
 
 if TYPE_CHECKING:
     from .distributed import Share, own_device, score_in_bulk
-    from .out_of_fold import CROSS_FITTED, join_folds
+    from .out_of_fold import join_folds
     from .predictions import (
+        CROSS_FITTED,
         Prediction,
         groups_of,
         labels_of,

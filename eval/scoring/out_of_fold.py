@@ -15,10 +15,7 @@ from typing import Any
 from ...core import ConfigError, RowError, sha256_of
 from ...data_prep.dataset import FOLDS, MANIFEST, iter_split, read_manifest, train_shards
 from ...models.directory import fingerprint, recipe_of, trained_on
-from .predictions import Prediction, read_predictions
-
-CROSS_FITTED = "cross_fitted"
-"""Key of a predictions file's source, and of a calibration's `fitted_on`: the folds' verifiers and their recipe."""
+from .predictions import CROSS_FITTED, Prediction, read_predictions
 
 _OWN = {"verifier_fingerprint", "manifest_sha256", "pairs_sha256"}  # what differs from fold to fold
 

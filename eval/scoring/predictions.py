@@ -42,6 +42,9 @@ _SCHEMA = pa.schema(
     ]
 )
 FIELDS = tuple(_SCHEMA.names)
+CROSS_FITTED = "cross_fitted"
+"""Key of a file's source, and of a calibration's `fitted_on`: the verifiers of the folds and their recipe."""
+
 _MAY_BE_NULL = {"label", "split", "error"}
 
 
