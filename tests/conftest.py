@@ -1,5 +1,6 @@
 """Fixtures shared by all tests, and a check that the tests run against this checkout."""
 
+import functools
 import gc
 import os
 from collections.abc import Callable
@@ -44,14 +45,26 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A randomly initialised Qwen2.5-VL of the smallest sensible size, on disk."""
+def tiny_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """By `model_type`: a randomly initialised checkpoint of the smallest sensible size, on disk."""
     from proofreel.core.prompt import Prompt
     from proofreel.models.backbones.tiny import TinySizes, save_tiny_model
 
     sizes = TinySizes(hidden=64, layers=2, mlp=128, vision_hidden=32, vision_depth=2, vision_mlp=64, vocab=420)
     texts = [Prompt().system, "Claim: Object is red ball.", "Claim: Action is moving left."] * 20
-    return save_tiny_model(tmp_path_factory.mktemp("models") / "tiny-base", texts, sizes)
+
+    @functools.cache
+    def make(model_type: str) -> Path:
+        directory = tmp_path_factory.mktemp("models") / "tiny-base"
+        return save_tiny_model(directory, texts, sizes, model_type=model_type)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_base(tiny_of: Callable[[str], Path]) -> Path:
+    """A tiny Qwen2.5-VL. A module whose laws hold for all families that see overrides it with `FAMILIES`."""
+    return tiny_of("qwen2_5_vl")
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,12 @@
-"""Parameters of which CI runs the first: further seeds and whole tables are for `make test-all`."""
+"""Parameters of which CI runs the first: further seeds, families and whole tables are for `make test-all`."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
+
+FAMILIES = ("qwen2_5_vl", "qwen3_vl")
+"""Backbones that see, by `model_type`."""
 
 
 def first_of(values: Iterable[Any]) -> list[Any]:

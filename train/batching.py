@@ -44,7 +44,7 @@ class TokenCounts:
             shown = [e for e in evidence if isinstance(e, Visual)]
             self._grids[key] = tuple(self.encoder.grid(e, self.media_root) for e in shown)
             n_visual = sum(t * h * w // self.encoder.merge_side**2 for t, h, w in self._grids[key])
-            self._prefixes[key] = self.encoder.count_text_tokens(evidence) + n_visual
+            self._prefixes[key] = self.encoder.count_text_tokens(evidence, self.media_root) + n_visual
         return self._prefixes[key]
 
     def grids(self, evidence: tuple[Evidence, ...]) -> tuple[tuple[int, int, int], ...]:

@@ -28,7 +28,7 @@ from ..models.backbones import part_of, vision_config
 from ..models.engine import backbone_of, vision_tower
 from ..models.inputs import EncodedEvidence, Encoder, Media
 
-BLANK_SIDE, BLANK_FRAMES = 56, 2
+BLANK_FRAMES = 2
 _MAX_WORKERS = 256
 _WORKER_DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 
@@ -94,7 +94,8 @@ def blank(evidence: tuple[Evidence, ...], encoder: Encoder, *, text_only: bool) 
     pieces = () if text_only or not encoder.layout.sees else tuple(shown(evidence))
     if not pieces:
         return encoder.evidence((Passage("none"),), Media())
-    frames = Frames(np.zeros((BLANK_FRAMES, BLANK_SIDE, BLANK_SIDE, 3), np.uint8), np.arange(BLANK_FRAMES) / 2, "blank")
+    side = 2 * encoder.layout.patch_step
+    frames = Frames(np.zeros((BLANK_FRAMES, side, side, 3), np.uint8), np.arange(BLANK_FRAMES) / 2, "blank")
     videos = tuple(frames for piece in pieces if isinstance(piece, Moving))
     images = tuple(frames.pixels_FHWC[0] for piece in pieces if isinstance(piece, Image))
     return encoder.evidence(pieces, Media(videos, images, sized=True))

@@ -1,6 +1,7 @@
 """Memory of one GPU in a training run, estimated from the configuration before anything is loaded.
 
-The sum of, in bytes (h hidden, k keys, m MLP of a decoder layer; T tokens of a micro-batch; b bytes of the dtype):
+The sum of, in bytes (h hidden, q queries, k keys, m MLP of a decoder layer; T tokens of a micro-batch; b bytes of the
+dtype):
 
 weights      b each, a shard of them under ZeRO-3 and FSDP2; NF4 linears of the language model 1/2 + 4/64, or with
              double quantisation 1/2 + 1/64 + 4/(64 x 256) (QLoRA, arXiv 2305.14314, section 3)
@@ -10,10 +11,11 @@ optimiser    AdamW: two float32 moments; DeepSpeed: float32 weights as well, sha
              section 3)
 buffers      DeepSpeed's reduction bucket, layers gathered from shards, autocast's copies of float32 matrices that
              train, one dequantised matrix
-activations  checkpointed: b h T per layer and one layer at work, (6m + 12h + 2k) b T; otherwise (4m + 12h + 2k) b T
-             per layer (2h more where the layers themselves train) and what one layer's backward adds, 2m b T; in
-             evaluation (4m + 3h) b T; masks of the claims
-vision       pixels; a frozen tower works once, in 18.5 b per patch and hidden unit, before there are other activations
+activations  checkpointed: b h T per layer and one layer at work, (6m + 4h + 8q + 2k) b T; otherwise
+             (4m + 4h + 8q + 2k) b T per layer (2h more where the layers themselves train, 2q + 2k more where queries
+             and keys have norms) and what one layer's backward adds, 2m b T; in evaluation (4m + 3h) b T; masks of the
+             claims
+vision       pixels; a frozen tower works once, before there are other activations (`Backbone.tower_memory`)
 allowance    1 GiB of CUDA context and libraries, and a tenth of what a step computes for the allocator's gaps
 
 The factors of activations were measured by following every tensor of a step of small networks on the CPU
@@ -32,7 +34,14 @@ from typing import Any
 from transformers import TrainingArguments
 from trl import ModelConfig
 
-from ..models.backbones import Parameters, language_linears, lora_parameters, vision_config
+from ..models.backbones import (
+    Parameters,
+    attention_widths,
+    backbone_for,
+    language_linears,
+    lora_parameters,
+    vision_config,
+)
 from .arguments import VerdictArguments
 
 GIB = 2**30
@@ -258,9 +267,10 @@ def _buffers(setting: Setting, engine: Engine) -> float:
 def _language(setting: Setting, load: Load) -> float:
     text, b = setting.config.get_text_config(), setting.dtype_bytes
     h, m, layers = text.hidden_size, text.intermediate_size, text.num_hidden_layers
-    k = h // text.num_attention_heads * text.num_key_value_heads
+    q, k = attention_widths(text)
     own = 0 if setting.lora_rank is not None else 2 * h  # what only the layers' own gradients need
-    kept = b * (4 * m + 12 * h + 2 * k + own) * load.tokens + _mask(setting, load)
+    norms = 2 * (q + k) if backbone_for(setting.config.model_type).norms_queries else 0
+    kept = b * (4 * m + 4 * h + 8 * q + 2 * k + own + norms) * load.tokens + _mask(setting, load)
     at_work = b * 2 * m * load.tokens
     if setting.checkpointing:
         return b * h * load.tokens * layers + kept + at_work
@@ -288,11 +298,12 @@ def _vision(setting: Setting, load: Load, learning: bool) -> float:
     vision = vision_config(setting.config)
     if vision is None:
         return 0.0
-    h, m, n = vision.hidden_size, vision.intermediate_size, setting.dtype_bytes * load.rows * load.patches
+    tower, n = (
+        backbone_for(setting.config.model_type).tower_memory(vision),
+        setting.dtype_bytes * load.rows * load.patches,
+    )
     if not (setting.train_vision and learning):
-        return n * max(18.5 * h, 3 * m + 4.5 * h)
-    ends = 8 * h  # patch embedding and merger
-    kept, at_work = 4 * m + 15 * h, 2 * m + 8 * h
+        return n * tower.frozen
     if setting.checkpointing:
-        return n * (h * vision.depth + kept + at_work + ends)
-    return n * (vision.depth * kept + at_work + ends)
+        return n * (vision.hidden_size * vision.depth + tower.layer + tower.working + tower.ends)
+    return n * (vision.depth * tower.layer + tower.working + tower.ends)

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import TrainingArguments
 from trl import ModelConfig, get_peft_config
 
-from ..core import ConfigError, Pair, Visual, evidence_key
+from ..core import ConfigError, Pair, evidence_key
 from ..models.backbones import attach_lora, meta_model, trainable_summary
 from ..models.directory import check_places
 from ..models.engine import Head, vision_tower
@@ -21,8 +21,6 @@ from .arguments import VerdictArguments
 from .batching import TokenCounts, group_pairs, make_batches
 from .cost import Recipe, RowSize, cost_of, n_evaluations
 from .memory import estimate_run
-
-VISION_MARKS = 2  # tokens around the visual ones of a video or image
 
 
 def plan_of(
@@ -174,11 +172,7 @@ def _tokens(pairs: Sequence[Pair], groups: Sequence[Sequence[Pair]], counts: Tok
 
 def visual_tokens(evidence: Sequence[Any], counts: TokenCounts) -> int:
     """Tokens that stand for what an evidence shows."""
-    shown = [e for e in evidence if isinstance(e, Visual)]
-    if not shown:
-        return 0
-    text = counts.encoder.count_prefix_tokens(tuple(e for e in evidence if e not in shown))
-    return counts.prefix(tuple(evidence)) - text - VISION_MARKS * len(shown)
+    return sum(t * h * w for t, h, w in counts.grids(tuple(evidence))) // counts.encoder.merge_side**2
 
 
 def _verdict(head: Head, counts: TokenCounts) -> str:

@@ -2,7 +2,7 @@
 
 from .containers import FileStamp, MediaInfo, PacketIndex, check_segment, file_stamp, open_video, packet_index, probe
 from .frame_cache import FileHashes, FrameCache, frames_key
-from .frame_files import frames_shown, frames_within, piece_stamps, read_media_piece
+from .frame_files import frames_shown, frames_within, piece_stamps, read_media_piece, shown_times
 from .frames import (
     MAX_IMAGE_PIXELS,
     SIDE_STEP,
@@ -62,6 +62,7 @@ __all__ = [
     "read_image",
     "read_media_piece",
     "run_guarded",
+    "shown_times",
     "square_pixels",
     "target_size",
     "upright_rgb",

@@ -20,7 +20,6 @@ import time
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,7 +45,7 @@ from ...core import (
 from ...core import Frames as FrameFiles
 from .containers import FileStamp, file_stamp
 from .frame_files import piece_stamps, read_media_piece
-from .frames import Frames, FrameSampling
+from .frames import SIDE_STEP, Frames, FrameSampling
 from .sandbox import READ_LIMIT_S, GuardedReader
 
 FORMAT = 2  # of entries, and of what `read_frames` makes of a file: change it when either changes
@@ -138,8 +137,10 @@ def frames_key(content_sha256: str, piece: Visual, sampling: FrameSampling) -> s
         "written_with": _versions(),
         "content": content_sha256,
         "span": span,
-        "sampling": asdict(sampling) | {"fps": float(sampling.fps)},
+        "sampling": sampling.as_recorded() | {"fps": float(sampling.fps)},
     }
+    if sampling.side_step != SIDE_STEP:
+        what["side_step"] = sampling.side_step
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 

@@ -12,9 +12,18 @@ from pathlib import Path
 import numpy as np
 
 from ...core import Frames as FrameFiles
-from ...core import Image, MediaError, Visual, media_path, media_paths, problems_of_evidence
+from ...core import Image, MediaError, VideoSegment, Visual, media_path, media_paths, problems_of_evidence
 from .containers import FileStamp, file_stamp
-from .frames import Frames, FrameSampling, fit_pixels, image_size, read_frames, read_image, times_of_parts
+from .frames import (
+    Frames,
+    FrameSampling,
+    fit_pixels,
+    image_size,
+    read_frames,
+    read_image,
+    sampled_times,
+    times_of_parts,
+)
 
 _EPSILON_S = 1e-6  # as for videos: finer than any clock, coarser than the rounding of seconds
 _FEWEST = 2  # one frame is an image
@@ -76,6 +85,15 @@ def read_media_piece(piece: Visual, sampling: FrameSampling, media_root: str | P
         pixels_HWC = fit_pixels(read_image(piece.path, media_root), sampling, where=piece.path)
         return Frames(pixels_HWC[None], np.zeros(1), "pillow")
     return read_frames(piece, sampling, media_root)
+
+
+def shown_times(
+    piece: VideoSegment | FrameFiles, sampling: FrameSampling, media_root: str | Path | None = None
+) -> np.ndarray:
+    """(F,) seconds: `times_s` of what `read_media_piece` would read, without decoding a frame."""
+    if isinstance(piece, FrameFiles):
+        return np.array(piece.times_s, dtype=np.float64)[frames_shown(piece, sampling)]
+    return sampled_times(piece, sampling, media_root)
 
 
 def piece_stamps(piece: Visual, media_root: str | Path | None = None) -> tuple[FileStamp, ...]:

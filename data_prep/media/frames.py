@@ -26,7 +26,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -189,7 +189,7 @@ def _deinterlaced(frame: Any) -> Any:
 
 
 SIDE_STEP = 28
-"""Frames are a multiple of this many pixels high and wide: the backbone merges 2 x 2 patches of 14 pixels."""
+"""Frames are a multiple of this many pixels high and wide for Qwen2.5-VL: it merges 2 x 2 patches of 14 pixels."""
 
 MAX_ASPECT = 200  # the backbone's processor refuses longer strips
 
@@ -204,6 +204,8 @@ class FrameSampling:
         fps: frames asked for per second of the span.
         min_frames, max_frames: bounds on their number; even, as the backbone merges frames in pairs.
         min_pixels, max_pixels: bounds on the size of one frame (see `target_size`).
+        side_step: pixels that both sides are a multiple of. It is the backbone's: `Encoder` sets it, and no file
+            records it.
     """
 
     fps: float = 2.0
@@ -211,11 +213,12 @@ class FrameSampling:
     max_frames: int = 64
     min_pixels: int = 128 * 28 * 28
     max_pixels: int = 256 * 28 * 28
+    side_step: int = SIDE_STEP
 
     def __post_init__(self) -> None:
         if isinstance(self.fps, bool) or not (isinstance(self.fps, (int, float)) and 0 < self.fps < math.inf):
             raise ConfigError(f"FrameSampling: fps must be a positive number, got {self.fps!r}; for example 2.0")
-        for name in ("min_frames", "max_frames", "min_pixels", "max_pixels"):
+        for name in ("min_frames", "max_frames", "min_pixels", "max_pixels", "side_step"):
             value = getattr(self, name)
             if type(value) is not int or value <= 0:
                 raise ConfigError(f"FrameSampling: {name} must be a positive integer, got {value!r}; fix it")
@@ -225,6 +228,10 @@ class FrameSampling:
             if getattr(self, low) > getattr(self, high):
                 got = f"{getattr(self, low)} > {getattr(self, high)}"
                 raise ConfigError(f"FrameSampling: {low} exceeds {high}, got {got}; raise {high} or lower {low}")
+
+    def as_recorded(self) -> dict[str, Any]:
+        """What files record: everything but the step, which follows from the backbone."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "side_step"}
 
 
 @dataclass(frozen=True)
@@ -263,7 +270,7 @@ def times_of_parts(start_s: float, end_s: float, n_parts: int) -> np.ndarray:
 
 
 def target_size(height: int, width: int, sampling: FrameSampling, where: str = "picture") -> tuple[int, int]:
-    """(height, width) at which the network sees a picture: multiples of `SIDE_STEP` within the pixel budget.
+    """(height, width) at which the network sees a picture: multiples of `side_step` within the pixel budget.
 
     The rule is that of the Qwen2-VL processor, number for number: each side to the nearest multiple; if that is too
     many pixels, both sides shrunk to the budget and rounded down; if too few, enlarged and rounded up. A budget
@@ -275,13 +282,14 @@ def target_size(height: int, width: int, sampling: FrameSampling, where: str = "
     if max(height, width) > MAX_ASPECT * min(height, width):
         got = f"{width} x {height} pixels"
         raise MediaError(f"{where}: too long and thin, got {got}; crop it to at most {MAX_ASPECT}:1")
-    sides = [SIDE_STEP * round(side / SIDE_STEP) for side in (height, width)]
+    step = sampling.side_step
+    sides = [step * round(side / step) for side in (height, width)]
     if math.prod(sides) > sampling.max_pixels:
         shrink = math.sqrt(height * width / sampling.max_pixels)
-        sides = [SIDE_STEP * max(1, math.floor(side / shrink / SIDE_STEP)) for side in (height, width)]
+        sides = [step * max(1, math.floor(side / shrink / step)) for side in (height, width)]
     elif math.prod(sides) < sampling.min_pixels:
         enlarge = math.sqrt(sampling.min_pixels / (height * width))
-        sides = [SIDE_STEP * math.ceil(side * enlarge / SIDE_STEP) for side in (height, width)]
+        sides = [step * math.ceil(side * enlarge / step) for side in (height, width)]
     return sides[0], sides[1]
 
 
@@ -319,6 +327,25 @@ def read_frames(segment: VideoSegment, sampling: FrameSampling, media_root: str 
         MediaError: the file cannot be read, the span is not in it, or a wanted frame cannot be decoded. No frame is
             ever replaced by another or left out.
     """
+    file, index, shown_F = _sampled(segment, sampling, media_root)
+    distinct, place_F = np.unique(shown_F, return_inverse=True)
+    fit = partial(fit_pixels, sampling=sampling, where=file, pixel_aspect=probe(file).pixel_aspect)
+    pixels, reader = read_with_decord(file, index, distinct.tolist(), fit), "decord"
+    if pixels is None:
+        pixels, reader = read_with_pyav(file, index, distinct.tolist(), fit), "pyav"
+    return Frames(pixels if len(distinct) == len(shown_F) else pixels[place_F], index.times_s[shown_F], reader)
+
+
+def sampled_times(segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None = None) -> np.ndarray:
+    """(F,) seconds: `Frames.times_s` of what `read_frames` would read, from the packets alone; errors as there."""
+    _, index, shown_F = _sampled(segment, sampling, media_root)
+    return index.times_s[shown_F]
+
+
+def _sampled(
+    segment: VideoSegment, sampling: FrameSampling, media_root: str | Path | None
+) -> tuple[str, PacketIndex, np.ndarray]:
+    """The file of a segment, its packets, and the number of each sampled frame."""
     file = str(media_path(segment.path, media_root))
     if segment.absent:
         raise MediaError(f"{file}: segment is marked absent, got absent=True; fetch the media and rebuild the data set")
@@ -328,13 +355,8 @@ def read_frames(segment: VideoSegment, sampling: FrameSampling, media_root: str 
         raise MediaError(f"{file}: {'; '.join(problems)}")
     end_s = info.duration_s if segment.end_s is None else segment.end_s
     index = packet_index(file)
-    shown_F = _shown_at(frame_times(segment.start_s, end_s, sampling), segment.start_s, end_s, index, file)
-    distinct, place_F = np.unique(shown_F, return_inverse=True)
-    fit = partial(fit_pixels, sampling=sampling, where=file, pixel_aspect=info.pixel_aspect)
-    pixels, reader = read_with_decord(file, index, distinct.tolist(), fit), "decord"
-    if pixels is None:
-        pixels, reader = read_with_pyav(file, index, distinct.tolist(), fit), "pyav"
-    return Frames(pixels if len(distinct) == len(shown_F) else pixels[place_F], index.times_s[shown_F], reader)
+    times_F = frame_times(segment.start_s, end_s, sampling)
+    return file, index, _shown_at(times_F, segment.start_s, end_s, index, file)
 
 
 def _shown_at(times_F: np.ndarray, start_s: float, end_s: float, index: PacketIndex, file: str) -> np.ndarray:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .shapes import (
         Operations,
         Parameters,
+        attention_widths,
         forward_operations,
         language_linears,
         lora_parameters,
@@ -38,6 +39,7 @@ __all__ = [
     "Parameters",
     "TinySizes",
     "attach_lora",
+    "attention_widths",
     "backbone_for",
     "backbones_table",
     "check_safetensors",

@@ -3,15 +3,14 @@
 A family is a class in a file of its own, and one line of `BACKBONES` (families.py). Nothing here or in a family's file
 imports torch before a network is asked for, so that files can be checked and options be listed without it.
 
-Two things a family can say that this release refuses, until the code that samples frames and writes prompts knows
-them: pictures in another step of pixels (`VisionLayout.patch_step`), and text between the frames of a video
-(`VisionLayout.text_between_frames`). `Encoder` checks both.
+What a family says of its pictures and positions is data, a `VisionLayout`: the step of pixels, whether a video is one
+run of placeholders or one for each temporal patch with its time as text, how many feature maps its tower gives.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -34,6 +33,16 @@ class Shape(NamedTuple):
     vocabulary: int
     tied: bool  # the output layer is the embeddings
     vision_mlp: int | None = None  # None: text only
+    head: int | None = None  # size of an attention head, where it is not hidden / heads
+
+
+class TowerMemory(NamedTuple):
+    """Numbers that a vision tower holds per patch at its peak, measured by following every tensor (train/memory.py)."""
+
+    frozen: float
+    layer: float  # of every layer, where the tower trains
+    working: float  # by the one layer whose backward runs
+    ends: float  # by patch embedding and mergers
 
 
 @dataclass(frozen=True)
@@ -69,6 +78,7 @@ class Backbone(ABC):
         lora_parts: where LoRA can go: patterns of whole module names. A part that two families have means the same.
         unquantised: modules that stay as they are when a checkpoint is quantised. bitsandbytes matches from the start
             of a module's name and replaces its defaults: name all of them.
+        norms_queries: queries and keys pass a norm of their own before they meet.
         processor_classes: values allowed for the keys of tokenizer and processor files that name a class; every other
             value is refused (safety.py).
     """
@@ -79,6 +89,7 @@ class Backbone(ABC):
     published: ClassVar[Mapping[str, Shape]] = {}
     lora_parts: ClassVar[Mapping[str, str]] = {"language_model": LANGUAGE_LINEARS, "lm_head": r"lm_head"}
     unquantised: ClassVar[tuple[str, ...]] = ("lm_head", "score")
+    norms_queries: ClassVar[bool] = False
     processor_classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @abstractmethod
@@ -117,8 +128,21 @@ class Backbone(ABC):
     def vectors_per_layer(self, text: Any) -> int:
         """Parameters of one decoder layer outside its linear layers' matrices: biases and norms."""
 
+    def tower_memory(self, vision: Any) -> TowerMemory:
+        """What the tower holds per patch, from `vision_config`."""
+        raise NotImplementedError
+
     def vision_parameters(self, vision: Any) -> int:
         """Parameters of the vision tower and its merger, from `vision_config`."""
+        raise NotImplementedError
+
+    def vision_operations(self, vision: Any, grids: Sequence[Sequence[int]]) -> tuple[int, int]:
+        """Operations of the tower's and merger's linear layers, and of its attention.
+
+        Args:
+            vision: from `vision_config`.
+            grids: (t, h, w) patches of every video and image, before merging.
+        """
         raise NotImplementedError
 
     @abstractmethod

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import ConfigError, DirectoryError
 from .base import Backbone
+from .qwen3_vl import Qwen3VL
 from .qwen25 import Qwen25
 from .qwen25_vl import Qwen25VL
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 BACKBONES: dict[str, Backbone] = {
     "qwen2_5_vl": Qwen25VL(),
+    "qwen3_vl": Qwen3VL(),
     "qwen2": Qwen25(),
 }
 """By the `model_type` of config.json."""

@@ -95,4 +95,6 @@ def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
 
 def part_of(name: str) -> str:
     """The part of a network that a parameter lies in, from its name: one of `trainable_summary`'s."""
-    return next((part for part in ("merger", "visual", "lm_head", "score") if f"{part}." in name), "language_model")
+    if "merger" in name:  # also those of inner layers, `deepstack_merger_list`
+        return "merger"
+    return next((part for part in ("visual", "lm_head", "score") if f"{part}." in name), "language_model")

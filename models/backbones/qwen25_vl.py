@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Backbone, Shape, TinySizes
+from .base import Backbone, Shape, TinySizes, TowerMemory
 from .qwen25 import ROPE_THETA, TOKENIZER_CLASSES, biases_and_norms, text_settings, tiny_text_settings
 
 if TYPE_CHECKING:
@@ -106,6 +107,24 @@ class Qwen25VL(Backbone):
         patches = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2 * hidden
         return patches + vision.depth * block + merger
 
+    def tower_memory(self, vision: Any) -> TowerMemory:
+        """As the base says."""
+        h, m = vision.hidden_size, vision.intermediate_size
+        return TowerMemory(max(18.5 * h, 3 * m + 4.5 * h), 4 * m + 15 * h, 2 * m + 8 * h, 8 * h)
+
+    def vision_operations(self, vision: Any, grids: Sequence[Sequence[int]]) -> tuple[int, int]:
+        """As the base says. Windows see themselves; in some layers a whole temporal patch sees itself."""
+        hidden, merged = vision.hidden_size, vision.hidden_size * vision.spatial_merge_size**2
+        pixels = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+        patches = sum(t * h * w for t, h, w in grids)
+        layer = 2 * patches * (4 * hidden**2 + 3 * hidden * vision.intermediate_size)
+        merger = 2 * (patches // vision.spatial_merge_size**2) * (merged**2 + merged * vision.out_hidden_size)
+        full = len(vision.fullatt_block_indexes)
+        side = vision.window_size // vision.patch_size  # patches
+        windowed_pairs = sum(t * _windows(h, side) * _windows(w, side) for t, h, w in grids)
+        pairs = full * sum(t * (h * w) ** 2 for t, h, w in grids) + (vision.depth - full) * windowed_pairs
+        return 2 * patches * pixels * hidden + vision.depth * layer + merger, 4 * hidden * pairs
+
     def tiny(self, tokenizer: Any, sizes: TinySizes) -> tuple[Any, Any]:
         """As the base says; the processor is the real one with small pixel limits."""
         from transformers import Qwen2_5_VLProcessor, Qwen2VLImageProcessor, Qwen2VLVideoProcessor
@@ -149,6 +168,11 @@ def tiny_config(tokenizer: Any, sizes: TinySizes) -> Any:
         vision_end_token_id=token("<|vision_end|>"),
         tie_word_embeddings=sizes.tied,
     )
+
+
+def _windows(length: int, side: int) -> int:
+    """Sum of squares of the pieces that windows cut a side into; in two dimensions they multiply to pairs."""
+    return length // side * side**2 + (length % side) ** 2
 
 
 def _vision_settings(shape: Shape) -> dict[str, Any]:

@@ -80,16 +80,22 @@ class Parameters:
 def language_linears(text: Any) -> list[tuple[int, int]]:
     """(inputs, outputs) of the linear layers of one decoder layer: q, k, v, o, gate, up, down."""
     hidden, mlp = text.hidden_size, text.intermediate_size
-    keys = hidden // text.num_attention_heads * text.num_key_value_heads
+    queries, keys = attention_widths(text)
     return [
-        (hidden, hidden),
+        (hidden, queries),
         (hidden, keys),
         (hidden, keys),
-        (hidden, hidden),
+        (queries, hidden),
         (hidden, mlp),
         (hidden, mlp),
         (mlp, hidden),
     ]
+
+
+def attention_widths(text: Any) -> tuple[int, int]:
+    """Numbers per token in all queries, and in all keys (or values); queries can be wider than the hidden state."""
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return head * text.num_attention_heads, head * text.num_key_value_heads
 
 
 def lora_parameters(text: Any, rank: int) -> int:
@@ -130,7 +136,8 @@ def forward_operations(config: Any, grids: Sequence[Sequence[int]], prefix: int,
     text = config.get_text_config()
     n_tokens, pairs = prefix + sum(claims), _causal(prefix) + sum(n * prefix + _causal(n) for n in claims)
     output = 2 * text.hidden_size * VERDICT_ROWS * len(claims)
-    layers = Operations(2 * n_tokens * sum(i * o for i, o in language_linears(text)), 4 * text.hidden_size * pairs)
+    linears, (queries, _) = sum(i * o for i, o in language_linears(text)), attention_widths(text)
+    layers = Operations(2 * n_tokens * linears, 4 * queries * pairs)
     return _times(layers, text.num_hidden_layers) + Operations(output, 0) + vision_operations_of(config, grids)
 
 
@@ -143,7 +150,7 @@ def training_operations(
     its weights have none); adapters' and attention's cost two. The tower only runs forward.
     """
     text, n_tokens = config.text_config, prefix + sum(claims)
-    tower = vision_operations(config.vision_config, grids)
+    tower = vision_operations_of(config, grids)
     whole = forward_operations(config, grids, prefix, claims)
     output = 2 * text.hidden_size * VERDICT_ROWS * len(claims)
     layers = Operations(whole.linear - tower.linear - output, whole.attention - tower.attention)
@@ -154,32 +161,14 @@ def training_operations(
 
 def vision_operations_of(config: Any, grids: Sequence[Sequence[int]]) -> Operations:
     """The vision tower of a backbone's configuration; nothing of a text backbone."""
-    vision = backbone_for(config.model_type).vision_config(config)
-    return Operations(0, 0) if vision is None else vision_operations(vision, grids)
-
-
-def vision_operations(config: Any, grids: Sequence[Sequence[int]]) -> Operations:
-    """The vision tower and its merger. Windows see themselves; in some layers a whole temporal patch sees itself."""
-    hidden, merged = config.hidden_size, config.hidden_size * config.spatial_merge_size**2
-    pixels = config.in_channels * config.temporal_patch_size * config.patch_size**2
-    patches = sum(t * h * w for t, h, w in grids)
-    layer = 2 * patches * (4 * hidden**2 + 3 * hidden * config.intermediate_size)
-    merger = 2 * (patches // config.spatial_merge_size**2) * (merged**2 + merged * config.out_hidden_size)
-    full = len(config.fullatt_block_indexes)
-    side = config.window_size // config.patch_size  # patches
-    windowed_pairs = sum(t * _windows(h, side) * _windows(w, side) for t, h, w in grids)
-    pairs = full * sum(t * (h * w) ** 2 for t, h, w in grids) + (config.depth - full) * windowed_pairs
-    return Operations(2 * patches * pixels * hidden + config.depth * layer + merger, 4 * hidden * pairs)
+    backbone = backbone_for(config.model_type)
+    vision = backbone.vision_config(config)
+    return Operations(0, 0) if vision is None else Operations(*backbone.vision_operations(vision, grids))
 
 
 def _causal(n_tokens: int) -> int:
     """Pairs of a token and itself or an earlier one."""
     return n_tokens * (n_tokens + 1) // 2
-
-
-def _windows(length: int, side: int) -> int:
-    """Sum of squares of the pieces that windows cut a side into; in two dimensions they multiply to pairs."""
-    return length // side * side**2 + (length % side) ** 2
 
 
 def _times(operations: Operations, n: int) -> Operations:

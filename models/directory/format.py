@@ -105,6 +105,7 @@ class VerifierConfig:
     def to_json(self) -> str:
         """The file's text, in this release's schema; the prompt's hash shows that a template was edited."""
         values = dataclasses.asdict(self) | {"prompt_sha256": self.prompt.sha256, "schema_version": SCHEMA_VERSION}
+        values["sampling"] = self.sampling.as_recorded()
         return json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 

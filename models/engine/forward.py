@@ -83,20 +83,26 @@ def packed_logits(
         use_cache=cache is not None,
         past_key_values=cache,
         **split,
-        **_vision(batch),
+        **_vision(batch, layout.levels),
     ).logits
 
 
-def _vision(batch: Mapping[str, Any]) -> dict[str, Any]:
+def _vision(batch: Mapping[str, Any], levels: int) -> dict[str, Any]:
     """What the backbone's forward takes of the vision tensors: pixels and grids, or features in their stead."""
-    features = {
-        kind: BaseModelOutputWithPooling(pooler_output=(batch[key],))  # type: ignore[arg-type]  (a tuple per video)
-        for kind, key in _FEATURE_KEYS.items()
-        if key in batch
-    }
+    features = {kind: _tower_output(batch[key], levels) for kind, key in _FEATURE_KEYS.items() if key in batch}
     if features:
         return {"mm_encoder_outputs": features}
     return {k: batch[k] for k in VISION_KEYS if k in batch}
+
+
+def _tower_output(features_TL: torch.Tensor, levels: int) -> BaseModelOutputWithPooling:
+    """What the tower would have given, from its kept feature maps side by side; L is levels x hidden."""
+    merged, *inner = ((part,) for part in features_TL.chunk(levels, dim=-1))  # a tuple per video or image
+    if not inner:
+        return BaseModelOutputWithPooling(pooler_output=merged)  # type: ignore[arg-type]
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDeepstackFeatures
+
+    return BaseModelOutputWithDeepstackFeatures(pooler_output=merged, deepstack_features=inner)  # type: ignore[arg-type]
 
 
 def check_sees(batch: Mapping[str, Any], layout: VisionLayout) -> None:

@@ -48,6 +48,7 @@ from ...data_prep.media import FileHashes, FrameCache, frames_key, piece_stamps
 from ..inputs import (
     DTYPES,
     FORMAT,
+    PATCH_TIMES,
     Encoder,
     MediaFeatures,
     PieceFeatures,
@@ -135,6 +136,9 @@ _SETTINGS = (
 )
 
 
+_INNER = ("deepstack_visual_indexes", "num_position_embeddings")  # of some families alone
+
+
 def backbone_of(model: torch.nn.Module) -> Any:
     """The backbone inside PEFT adapters, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
@@ -181,6 +185,7 @@ def tower_sha256(model: torch.nn.Module) -> str:
     """
     tower: Any = vision_tower(model)
     settings = {name: getattr(tower.config, name, None) for name in _SETTINGS}
+    settings |= {name: value for name in _INNER if (value := getattr(tower.config, name, None)) is not None}
     total = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for name, weight in sorted(tower.state_dict().items()):
         total.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
@@ -198,7 +203,8 @@ def run_tower(model: torch.nn.Module, pixels: Mapping[str, torch.Tensor]) -> tup
             `image_grid_thw`.
 
     Returns:
-        One (tokens, hidden) tensor per video or image, in order, in the tower's dtype and on its device.
+        One (tokens, levels x hidden) tensor per video or image, in order, in the tower's dtype and on its device:
+        what leaves the merger, and beside it the feature maps of inner layers where the family has them.
     """
     backbone, tower = backbone_of(model).model, vision_tower(model)
     device = next(tower.parameters()).device  # type: ignore[union-attr]
@@ -207,7 +213,9 @@ def run_tower(model: torch.nn.Module, pixels: Mapping[str, torch.Tensor]) -> tup
         if "pixel_values_videos" in pixels
         else ("pixel_values", "image_grid_thw", backbone.get_image_features)
     )
-    return tuple(run(pixels[values].to(device), pixels[grid].to(device), return_dict=True).pooler_output)
+    output = run(pixels[values].to(device), pixels[grid].to(device), return_dict=True)
+    levels = (output.pooler_output, *(getattr(output, "deepstack_features", None) or ()))
+    return tuple(torch.cat(maps, -1) if len(maps) > 1 else maps[0] for maps in zip(*levels, strict=True))
 
 
 SAFE_SHARE = 0.9  # an EntryStore that makes room goes down to this share of its limit
@@ -344,7 +352,7 @@ class VisionFeatures:
         check_frozen(model)
         pieces = list(dict.fromkeys(piece for evidence in evidences for piece in _shown(evidence)))
         tower: Any = vision_tower(model)
-        problems = self._check_room(pieces, tower.config.out_hidden_size)
+        problems = self._check_room(pieces, tower.config.out_hidden_size * self.encoder.layout.levels)
         share = [piece for piece in pieces[rank::world_size] if piece not in problems]
         quiet = rank > 0
         bar = tqdm(share, desc="vision cache: checking", unit="segment", disable=quiet)
@@ -406,8 +414,14 @@ class VisionFeatures:
             )
         video = isinstance(shown.piece, Moving)
         t, h, w = shown.pixels["video_grid_thw" if video else "image_grid_thw"][0].tolist()
-        seconds = float(shown.pixels["second_per_grid_ts"]) if video else None
-        features = PieceFeatures(features_TH.to("cpu", DTYPES[self.dtype]), (t, h, w), shown.n_frames, seconds)
+        seconds, times_s = shown.pixels.get("second_per_grid_ts"), shown.pixels.get(PATCH_TIMES)
+        features = PieceFeatures(
+            features_TH.to("cpu", DTYPES[self.dtype]),
+            (t, h, w),
+            shown.n_frames,
+            None if seconds is None else float(seconds),
+            None if times_s is None else tuple(times_s.tolist()),
+        )
         self.computed += 1
         try:
             kept = self._store.write(shown.key, pack_features(features, shown.key))

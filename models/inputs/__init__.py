@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .encoder import (
         DTYPES,
         FORMAT,
+        PATCH_TIMES,
         EncodedEvidence,
         Encoder,
         Media,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DTYPES",
     "FORMAT",
+    "PATCH_TIMES",
     "POSITION_RULES",
     "TEXT_LAYOUT",
     "TIME_RULES",

@@ -12,6 +12,7 @@ Shape suffixes: _TH visual tokens by hidden size.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +37,6 @@ from ...core import (
 )
 from ...core import Frames as FrameFiles
 from ...data_prep.media import (
-    SIDE_STEP,
     FrameCache,
     Frames,
     FrameSampling,
@@ -47,13 +47,15 @@ from ...data_prep.media import (
     image_size,
     probe_guarded,
     read_media_piece,
+    shown_times,
     target_size,
 )
 from .chat_template import ChatTurns
 from .chat_text import ChatText
-from .mrope import PositionRule, TimeRule, VisionLayout, mrope_positions
+from .mrope import PositionRule, TimeRule, VisionLayout, grids_of_frames, mrope_positions
 
 FORMAT = 1  # of entries: change it with their layout
+PATCH_TIMES = "patch_times_s"  # among what `Encoder.pixels` gives; it becomes text and is not the network's
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -62,16 +64,19 @@ class PieceFeatures:
     """One video or image after the vision tower: all the network needs of it, in place of its pixels.
 
     Attributes:
-        features_TH: (tokens, hidden) after the tower's merger, in any floating dtype; the network casts them.
+        features_TH: (tokens, hidden) after the tower's merger, in any floating dtype; the network casts them. Further
+            feature maps of the tower (`VisionLayout.levels`) stand beside it: (tokens, levels x hidden).
         grid: temporal, vertical and horizontal patches, before merging.
         n_frames: frames the tower was shown; 1 for an image.
         seconds_per_grid: seconds between temporal patches; None for an image.
+        patch_times_s: when each temporal patch is shown, of a video that is written frame by frame; else None.
     """
 
     features_TH: torch.Tensor
     grid: tuple[int, int, int]
     n_frames: int
     seconds_per_grid: float | None = None
+    patch_times_s: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -85,10 +90,14 @@ class MediaFeatures:
         """Features, grids and seconds, under the names by which a batch knows them."""
         inputs = {}
         if self.videos:
-            seconds = [v.seconds_per_grid for v in self.videos]
             inputs["video_features"] = torch.cat([v.features_TH for v in self.videos])
             inputs["video_grid_thw"] = torch.tensor([v.grid for v in self.videos])
-            inputs["second_per_grid_ts"] = torch.tensor(seconds, dtype=torch.float64)
+            if self.videos[0].patch_times_s is None:
+                seconds = [v.seconds_per_grid for v in self.videos]
+                inputs["second_per_grid_ts"] = torch.tensor(seconds, dtype=torch.float64)
+            else:
+                times_s = [time_s for v in self.videos for time_s in v.patch_times_s or ()]
+                inputs[PATCH_TIMES] = torch.tensor(times_s, dtype=torch.float64)
         if self.images:
             inputs["image_features"] = torch.cat([i.features_TH for i in self.images])
             inputs["image_grid_thw"] = torch.tensor([i.grid for i in self.images])
@@ -103,6 +112,7 @@ def pack_features(features: PieceFeatures, key: str) -> bytes:
         "grid": features.grid,
         "n_frames": features.n_frames,
         "seconds_per_grid": features.seconds_per_grid,
+        "patch_times_s": features.patch_times_s,
     }
     return seal(key, header, tensor_bytes(features.features_TH))
 
@@ -112,7 +122,14 @@ def unpack_features(entry: bytes, key: str) -> PieceFeatures:
     header, rest = unseal(entry, key)
     numbers = torch.frombuffer(bytearray(rest), dtype=DTYPES[header["dtype"]])  # a copy: tensors are writable
     features_TH = numbers.reshape(header["shape"])
-    return PieceFeatures(features_TH, tuple(header["grid"]), header["n_frames"], header["seconds_per_grid"])
+    times_s = header.get("patch_times_s")  # entries of earlier releases have none
+    return PieceFeatures(
+        features_TH,
+        tuple(header["grid"]),
+        header["n_frames"],
+        header["seconds_per_grid"],
+        None if times_s is None else tuple(times_s),
+    )
 
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
@@ -198,11 +215,12 @@ class Encoder:
         """`max_tokens` bounds prefix plus one claim; longer prompts are refused, never cut. `turns`: as of `ChatText`.
 
         Raises:
-            ModelInputError: the processor's patches are not those that `data_prep.media` sizes pictures for, or it
-                is a text backbone's and the layout is not.
+            ModelInputError: the processor's patches are not the backbone's, or it is a text backbone's and the layout
+                is not.
         """
         if layout.sees:
             _check_patches(processor, layout)
+        sampling = dataclasses.replace(sampling, side_step=layout.patch_step)
         self.processor, self.layout, self.prompt, self.sampling = processor, layout, prompt, sampling
         self.rule: PositionRule = rule
         self.time_rule: TimeRule = time_rule
@@ -235,7 +253,8 @@ class Encoder:
         """
         self.check_readable(evidence)
         vision = media.vision() if isinstance(media, MediaFeatures) else self.pixels(media)
-        ids = self._expand(self._ids(self.chat.prefix(evidence)), vision)
+        times_s = vision.pop(PATCH_TIMES, None)
+        ids = self._expand(self._ids(self._prefix(evidence, vision.get("video_grid_thw"), times_s)), vision)
         positions, start = mrope_positions(
             ids,
             self.layout,
@@ -260,12 +279,18 @@ class Encoder:
         """`len(evidence(...).ids_P)` without decoding the videos: only their headers are read."""
         self.check_readable(evidence)
         shown = [e for e in evidence if isinstance(e, Visual)]
-        return self.count_text_tokens(evidence) + sum(self.count_visual_tokens(e, media_root) for e in shown)
+        n_visual = sum(self.count_visual_tokens(e, media_root) for e in shown)
+        return self.count_text_tokens(evidence, media_root) + n_visual
 
-    def count_text_tokens(self, evidence: tuple[Evidence, ...]) -> int:
-        """Tokens of a prefix that stand for no video or image."""
-        shown = [e for e in evidence if isinstance(e, Visual)]
-        return len(self._ids(self.chat.prefix(evidence))) - len(shown)  # each has one placeholder in the text
+    def count_text_tokens(self, evidence: tuple[Evidence, ...], media_root: str | Path | None = None) -> int:
+        """Tokens of a prefix that stand for no video or image; times between the frames of a video are among them."""
+        grids, times_s = None, None
+        if self.layout.frame_turn and (videos := [e for e in evidence if isinstance(e, Moving)]):
+            times = [self._patch_times(self._shown_times(video, media_root)) for video in videos]
+            grids = torch.tensor([[len(of_video), 1, 1] for of_video in times])
+            times_s = torch.tensor([time_s for of_video in times for time_s in of_video], dtype=torch.float64)
+        ids = self._ids(self._prefix(evidence, grids, times_s))
+        return int((~torch.isin(ids, torch.tensor([self.layout.image_token_id, self.layout.video_token_id]))).sum())
 
     def count_visual_tokens(self, piece: Visual, media_root: str | Path | None = None) -> int:
         """Tokens of one video or image, from its header."""
@@ -294,7 +319,36 @@ class Encoder:
     def _grid(self, n_frames: int, height: int, width: int, where: str) -> tuple[int, int, int]:
         height, width = target_size(height, width, self.sampling, where)
         n_patches = math.ceil(n_frames / self.processor.video_processor.temporal_patch_size)
-        return n_patches, height // SIDE_STEP * self.merge_side, width // SIDE_STEP * self.merge_side
+        step = self.sampling.side_step
+        return n_patches, height // step * self.merge_side, width // step * self.merge_side
+
+    def _prefix(
+        self, evidence: tuple[Evidence, ...], grids_N3: torch.Tensor | None, times_s: torch.Tensor | None
+    ) -> str:
+        """The prefix's text; a video that is written frame by frame with the time of each temporal patch."""
+        text = self.chat.prefix(evidence)
+        if times_s is None or grids_N3 is None:
+            return text
+        before, *after = text.split(self.chat.turns.video)
+        if len(after) != len(grids_N3):
+            raise ModelInputError(
+                f"evidence: {len(after)} video placeholders, got pixels for {len(grids_N3)}; "
+                "a model must never be asked about pixels it is not given"
+            )
+        turns = [self.layout.frame_turn.format(seconds=time_s) for time_s in times_s.tolist()]
+        for rest, n_patches in zip(after, grids_N3[:, 0].tolist(), strict=True):
+            before += "".join(turns[:n_patches]) + rest
+            turns = turns[n_patches:]
+        return before
+
+    def _shown_times(self, video: VideoSegment | FrameFiles, media_root: str | Path | None) -> np.ndarray:
+        return guarded(shown_times, video, self.sampling, media_root, name=fetched(video, media_root))
+
+    def _patch_times(self, times_F: np.ndarray) -> list[float]:
+        """When each temporal patch is shown: midway between its first and its last frame, as Qwen3-VL was trained."""
+        size = self.processor.video_processor.temporal_patch_size
+        parts = [times_F[i : i + size] for i in range(0, len(times_F), size)]
+        return [float(part[0] + part[-1]) / 2 for part in parts]
 
     def check_length(self, evidence: EncodedEvidence, claims: Sequence[torch.Tensor]) -> None:
         """`ModelInputError` if the prefix and any one claim together exceed `max_tokens`; nothing is ever cut."""
@@ -321,7 +375,7 @@ class Encoder:
         outs = [
             processor(
                 videos=[torch.from_numpy(np.ascontiguousarray(v.pixels_FHWC)).permute(0, 3, 1, 2)],
-                size=self._size(),
+                size=self._size(len(v.times_s) if self.layout.video_budget else 1),
                 do_resize=resize,
                 do_sample_frames=False,
                 cap_pixels_per_frame=False,
@@ -329,12 +383,15 @@ class Encoder:
             )
             for v in videos
         ]
-        seconds = [seconds_per_grid(v.times_s, processor.temporal_patch_size) for v in videos]
-        return {
+        pixels = {
             "pixel_values_videos": torch.cat([o["pixel_values_videos"] for o in outs]),
             "video_grid_thw": torch.cat([o["video_grid_thw"] for o in outs]),
-            "second_per_grid_ts": torch.tensor(seconds, dtype=torch.float64),
         }
+        if self.layout.frame_turn:
+            times_s = [time_s for v in videos for time_s in self._patch_times(v.times_s)]
+            return pixels | {PATCH_TIMES: torch.tensor(times_s, dtype=torch.float64)}
+        seconds = [seconds_per_grid(v.times_s, processor.temporal_patch_size) for v in videos]
+        return pixels | {"second_per_grid_ts": torch.tensor(seconds, dtype=torch.float64)}
 
     def _images(self, images_HWC: tuple[np.ndarray, ...], resize: bool) -> dict[str, torch.Tensor]:
         if not images_HWC:
@@ -347,8 +404,12 @@ class Encoder:
         )
         return {"pixel_values": out["pixel_values"], "image_grid_thw": out["image_grid_thw"]}
 
-    def _size(self) -> dict[str, int]:
-        return {"shortest_edge": self.sampling.min_pixels, "longest_edge": self.sampling.max_pixels}
+    def _size(self, n_frames: int = 1) -> dict[str, int]:
+        """The processor's bounds on pixels, of so many frames together."""
+        return {
+            "shortest_edge": self.sampling.min_pixels * n_frames,
+            "longest_edge": self.sampling.max_pixels * n_frames,
+        }
 
     def _expand(self, ids_T: torch.Tensor, vision: dict[str, torch.Tensor]) -> torch.Tensor:
         """Repeat each placeholder once per visual token of its grid."""
@@ -358,7 +419,10 @@ class Encoder:
             (self.layout.video_token_id, "video_grid_thw"),
             (self.layout.image_token_id, "image_grid_thw"),
         ):
-            n_tokens = vision[grid].prod(-1) // merge if grid in vision else torch.zeros(0, dtype=torch.long)
+            grids_N3 = vision.get(grid, torch.zeros(0, 3, dtype=torch.long))
+            if self.layout.frame_turn and token == self.layout.video_token_id:
+                grids_N3 = grids_of_frames(grids_N3)
+            n_tokens = grids_N3.prod(-1) // merge
             where = ids_T == token
             if int(where.sum()) != len(n_tokens):
                 raise ModelInputError(
@@ -375,15 +439,11 @@ def _check_patches(processor: Any, layout: VisionLayout) -> None:
             f"processor: a backbone that sees needs one that takes pixels, got a {type(processor).__name__}; "
             "use a whole checkpoint, with its preprocessor_config.json"
         )
-    if {step := videos.patch_size * videos.merge_size, layout.patch_step} != {SIDE_STEP}:
+    steps = {part.patch_size * part.merge_size for part in (videos, processor.image_processor)}
+    if steps != {layout.patch_step}:
         raise ModelInputError(
-            f"processor: wants pictures in steps of {SIDE_STEP} pixels, got {step} of the processor and "
-            f"{layout.patch_step} of the network; this backbone is not supported"
-        )
-    if layout.text_between_frames:
-        raise ModelInputError(
-            "layout: a prompt has no text between the frames of a video, got text_between_frames: True; "
-            "this backbone is not supported"
+            f"processor: the network takes pictures in steps of {layout.patch_step} pixels, got {sorted(steps)} of the "
+            "processor; use the checkpoint's own preprocessor_config.json"
         )
 
 

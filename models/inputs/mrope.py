@@ -42,17 +42,23 @@ class VisionLayout:
     Attributes:
         image_token_id, video_token_id: the placeholders.
         spatial_merge_size: patches along each side of the square that becomes one token.
-        tokens_per_second: temporal positions in a second.
+        tokens_per_second: temporal positions in a second; 0 where time is written as text.
         patch_step: pixels along each side of that square; pictures are sized in multiples of it.
-        text_between_frames: text (times, say) stands between the frames of a video, not only before and after it.
+        frame_turn: where a video is written frame by frame, each temporal patch with its own run of placeholders: the
+            text of one, with `{seconds}` for its time. Empty where a video is one run.
+        levels: feature maps of the tower per visual token: what leaves its merger, then those of inner layers that are
+            added to the first layers of the language model (DeepStack, arXiv 2406.04334).
+        video_budget: the processor's bounds on pixels are those of a whole video, not of a frame.
     """
 
     image_token_id: int
     video_token_id: int
     spatial_merge_size: int
-    tokens_per_second: float
+    tokens_per_second: float = 0.0
     patch_step: int = SIDE_STEP
-    text_between_frames: bool = False
+    frame_turn: str = ""
+    levels: int = 1
+    video_budget: bool = False
 
     @property
     def sees(self) -> bool:
@@ -61,7 +67,7 @@ class VisionLayout:
 
 
 # Token ids are never negative, so nothing in a prompt is a placeholder.
-TEXT_LAYOUT = VisionLayout(image_token_id=-1, video_token_id=-2, spatial_merge_size=1, tokens_per_second=0.0)
+TEXT_LAYOUT = VisionLayout(image_token_id=-1, video_token_id=-2, spatial_merge_size=1)
 """Of a text backbone."""
 
 
@@ -82,7 +88,8 @@ def mrope_positions(
         layout: the backbone's placeholders and merge sizes.
         image_grids_N3: (images, 3) patches in time (1), height and width, before merging.
         video_grids_N3: (videos, 3) likewise.
-        seconds_per_grid_N: (videos,) seconds between neighbouring temporal patches, from the real frame times.
+        seconds_per_grid_N: (videos,) seconds between neighbouring temporal patches, from the real frame times. Not
+            needed where a video is written frame by frame: every temporal patch then stands like an image.
         rule: where text resumes after a video.
         time_rule: how a temporal position becomes whole.
 
@@ -96,6 +103,8 @@ def mrope_positions(
         raise ModelInputError(f"positions: unknown rule, got {rule!r}; use one of {list(POSITION_RULES)}")
     if time_rule not in TIME_RULES:
         raise ModelInputError(f"positions: unknown time rule, got {time_rule!r}; use one of {list(TIME_RULES)}")
+    if layout.frame_turn and video_grids_N3 is not None:
+        video_grids_N3 = grids_of_frames(video_grids_N3)
     grids = {
         layout.image_token_id: _grid_queue(image_grids_N3, None),
         layout.video_token_id: _grid_queue(video_grids_N3, seconds_per_grid_N),
@@ -120,6 +129,13 @@ def mrope_positions(
             f"positions: {left} images or videos have no placeholder tokens; render them in the prompt"
         )
     return torch.cat(parts, 1) if parts else torch.zeros(3, 0, dtype=torch.long), start
+
+
+def grids_of_frames(grids_N3: torch.Tensor) -> torch.Tensor:
+    """(temporal patches of all videos, 3): a grid for each of them, in order."""
+    grids_F3 = torch.repeat_interleave(grids_N3, grids_N3[:, 0], dim=0)
+    grids_F3[:, 0] = 1
+    return grids_F3
 
 
 def claim_positions(n_tokens: int, start: int) -> torch.Tensor:

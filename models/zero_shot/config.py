@@ -8,7 +8,6 @@ Its margins are those of its own yes and no, uncalibrated: a teacher to be calib
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -175,6 +174,6 @@ def _weights_of(local: LocalModel, base: Path, device: torch.device) -> Any:
 def _fingerprint(config: ZeroShotConfig, local: LocalModel, base: Path) -> str:
     """Hash of all that a margin depends on; of the checkpoint what is in it, not where it lies."""
     of_model = {name: getattr(local, name) for name in ("dtype", "quantization", "max_tokens", "position_rule")}
-    inputs = {"prompt": config.prompt.sha256, "sampling": dataclasses.asdict(config.sampling)}
+    inputs = {"prompt": config.prompt.sha256, "sampling": config.sampling.as_recorded()}
     inputs["time_rule"] = TIME_RULES[0]
     return hash_of({"weights_sha256": weights_sha256(base)} | of_model | inputs)

@@ -10,7 +10,6 @@ endpoint refuses, or answers without either word, is a row that failed, with its
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import io
 import json
@@ -244,7 +243,7 @@ def _fingerprint(model: LanguageModel, prompt: Prompt, sampling: FrameSampling) 
     """Hash of all that an answer depends on. Not of the address: a server may move, and keeps its answers."""
     config = model.config
     settings = {name: getattr(config, name) for name in ("model", "temperature", "seed", "extra")}
-    return hash_of(settings | {"prompt": prompt.sha256, "sampling": dataclasses.asdict(sampling), "picture": _PICTURE})
+    return hash_of(settings | {"prompt": prompt.sha256, "sampling": sampling.as_recorded(), "picture": _PICTURE})
 
 
 def hash_of(values: Mapping[str, Any]) -> str:

@@ -127,8 +127,7 @@ def test_the_classes_its_processor_files_may_name_are_its_own(tmp_path, monkeypa
     check_settings(tmp_path)
 
 
-@pytest.mark.parametrize("wrong", [{"patch_step": 32}, {"text_between_frames": True}])
-def test_a_layout_that_prompts_and_frames_do_not_know_is_refused(wrong, tiny_base, small_sampling):
-    layout = dataclasses.replace(vision_layout(read_config(tiny_base)), **wrong)
-    with pytest.raises(ModelInputError, match="this backbone is not supported"):
+def test_a_processor_that_does_not_take_pictures_in_the_networks_steps_is_refused(tiny_base, small_sampling):
+    layout = dataclasses.replace(vision_layout(read_config(tiny_base)), patch_step=32)
+    with pytest.raises(ModelInputError, match=r"pictures in steps of 32 pixels, got \[28\] of the processor"):
         Encoder(load_processor(tiny_base), layout, Prompt(), small_sampling)

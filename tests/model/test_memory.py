@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 from bitsandbytes.functional import quantize_4bit
-from nightly import nightly
+from nightly import FAMILIES, first_of, nightly
 from peft import LoraConfig
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import BitsAndBytesConfig, Qwen2_5_VLConfig, Qwen2Config
 
+from proofreel.models.backbones import qwen3_vl, qwen25_vl
 from proofreel.models.backbones.base import TinySizes
-from proofreel.models.backbones.families import published_config, vision_layout
+from proofreel.models.backbones.families import BACKBONES, published_config, vision_layout
 from proofreel.models.backbones.load import load_backbone, run_without_graph_while_frozen
 from proofreel.models.backbones.lora import attach_lora, keep_float32_masters
-from proofreel.models.backbones.qwen25_vl import tiny_config
 from proofreel.models.backbones.shapes import Parameters
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken
@@ -192,12 +192,21 @@ IDS: Any = Ids()
 WORDS: Any = SimpleNamespace(supported_id=1, refuted_id=2)
 
 
-def network(hidden, mlp, *, lora=True, checkpointing=False, layers=3):
-    from transformers import Qwen2_5_VLForConditionalGeneration
+def config_of(family, sizes):
+    """A small configuration; of Qwen3-VL one whose queries are twice as wide as its hidden states, as in the 4B."""
+    if family == "qwen2_5_vl":
+        return qwen25_vl.tiny_config(IDS, sizes)
+    config = qwen3_vl.tiny_config(IDS, sizes)
+    head = 2 * sizes.hidden // sizes.heads
+    rope = {"rope_type": "default", "mrope_section": [head // 4, head // 8, head // 8], "rope_theta": 1e4}
+    text = config.text_config.to_dict() | {"head_dim": head, "rope_parameters": rope}
+    return type(config)(text_config=text, vision_config=config.vision_config.to_dict())
 
-    config = tiny_config(IDS, small(hidden, mlp, layers))
+
+def network(hidden, mlp, *, family="qwen2_5_vl", lora=True, checkpointing=False, layers=3):
+    config = config_of(family, small(hidden, mlp, layers))
     torch.manual_seed(0)
-    model = Qwen2_5_VLForConditionalGeneration(config).bfloat16()
+    model = BACKBONES[family].network_class()(config).bfloat16()
     use_prefix_split(model)
     run_without_graph_while_frozen(model.model.visual)
     model.model.visual.requires_grad_(False)
@@ -223,9 +232,10 @@ def packed_rows(prefix, claims, length):
 
 @pytest.mark.parametrize(("hidden", "mlp"), [(128, 704), nightly((256, 704)), (256, 1408)])
 @pytest.mark.parametrize("how", ["kept", "checkpointed", "full", "full checkpointed", "evaluated"])
-def test_a_real_step_takes_the_activations_that_are_estimated(hidden, mlp, how):
+@pytest.mark.parametrize("family", first_of(FAMILIES))
+def test_a_real_step_takes_the_activations_that_are_estimated(hidden, mlp, how, family):
     lora, checkpointing, learning = "full" not in how, "checkpointed" in how, how != "evaluated"
-    model, config = network(hidden, mlp, lora=lora, checkpointing=checkpointing)
+    model, config = network(hidden, mlp, family=family, lora=lora, checkpointing=checkpointing)
     batch = packed_rows(500, 6, 40)
     tensors = [t for t in batch.values() if isinstance(t, torch.Tensor)]
     readout = NextToken(WORDS)
@@ -246,15 +256,16 @@ def test_a_real_step_takes_the_activations_that_are_estimated(hidden, mlp, how):
 
 @pytest.mark.parametrize(("hidden", "mlp"), [(160, 428), (320, 428), (160, 1712)])
 @pytest.mark.parametrize("trains", [False, True])
-def test_a_real_tower_takes_what_is_estimated(hidden, mlp, trains):
-    from transformers import Qwen2_5_VLForConditionalGeneration
-
-    config = tiny_config(IDS, small(64, 64, layers=1, vision_hidden=hidden, vision_mlp=mlp, depth=6))
-    tower = Qwen2_5_VLForConditionalGeneration(config).bfloat16().model.visual.requires_grad_(trains)
-    grid, pixels = torch.tensor([[4, 16, 16]]), torch.randn(1024, 1176)
+@pytest.mark.parametrize("family", first_of(FAMILIES))
+def test_a_real_tower_takes_what_is_estimated(hidden, mlp, trains, family):
+    config = config_of(family, small(64, 64, vision_hidden=hidden, vision_mlp=mlp, depth=6))
+    tower = BACKBONES[family].network_class()(config).bfloat16().model.visual.requires_grad_(trains)
+    grid, values = torch.tensor([[4, 16, 16]]), 6 * config.vision_config.patch_size**2
+    pixels = torch.randn(1024, values)
     with Live(*tower.parameters(), *tower.buffers(), grid, pixels) as live:
         with contextlib.nullcontext() if trains else torch.no_grad():
-            out = tower(pixels, grid).pooler_output
+            output = tower(pixels, grid)
+            out = torch.cat([output.pooler_output, *(getattr(output, "deepstack_features", None) or ())])
         if trains:
             out.float().sum().backward()
     gradients = sum(p.grad.nbytes for p in tower.parameters() if p.grad is not None)

@@ -10,7 +10,7 @@ from proofreel.core.prompt import Prompt
 from proofreel.models.backbones.families import vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import attach_lora
-from proofreel.models.backbones.shapes import Operations, forward_operations, training_operations, vision_operations
+from proofreel.models.backbones.shapes import Operations, forward_operations, training_operations, vision_operations_of
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import collate, pack
@@ -80,14 +80,14 @@ def test_attention_of_the_tower_is_the_pairs_within_windows_and_frames(model, gr
     side = config.window_size // config.patch_size
     full = len(config.fullatt_block_indexes)
     pairs = full * t * (h * w) ** 2 + (config.depth - full) * t * pairs_of_windows(h, w, side)
-    assert vision_operations(config, [grid]).attention == 4 * config.hidden_size * pairs
+    assert vision_operations_of(model.config, [grid]).attention == 4 * config.hidden_size * pairs
 
 
 def test_attention_of_the_text_is_the_pairs_that_may_see_each_other(model, packed):
     _, (grids, prefix, claims) = packed
     text = model.config.text_config
     pairs = sum(i + 1 for i in range(prefix)) + sum(prefix + i + 1 for n in claims for i in range(n))
-    seen = vision_operations(model.config.vision_config, grids)
+    seen = vision_operations_of(model.config, grids)
     counted = forward_operations(model.config, grids, prefix, claims).attention - seen.attention
     assert counted == text.num_hidden_layers * 4 * text.hidden_size * pairs
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nightly import only
+from nightly import FAMILIES, first_of, only
 from reference_forward import dense_margins, label_loss_sum, plain_logits, plain_margins, verdict_loss_sum
 from transformers import BitsAndBytesConfig, DynamicCache
 
@@ -19,12 +19,18 @@ from proofreel.models.backbones.lora import attach_lora
 from proofreel.models.engine.forward import margins, verdict_logits
 from proofreel.models.engine.heads import THREE_LABELS, TWO_LABELS, NextToken, NLIHead, margin
 from proofreel.models.engine.packing import IGNORED, claim_mask, collate, pack, to_device
+from proofreel.models.engine.vision_features import run_tower
 from proofreel.models.inputs.chat_text import LabelWords
 from proofreel.models.inputs.encoder import Encoder, Media
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "Location is the far end of a long grey table.", "No."]
 VIDEO = (VideoSegment("a.mp4", 0, 2),)
 MIXED = (Passage("It moves."), VideoSegment("a.mp4", 0, 2), Image("b.png"), VideoSegment("c.mp4", 0, 4))
+
+
+@pytest.fixture(scope="module", params=first_of(FAMILIES))
+def tiny_base(request, tiny_of):
+    return tiny_of(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -401,13 +407,8 @@ def test_margin_is_the_difference_of_the_two_label_logits(model, encoder, readou
 def features_of(model, batch):
     """A batch whose pixels are replaced by what the vision tower makes of them."""
     pixels = ("pixel_values_videos", "pixel_values")
-    with torch.no_grad():
-        video = model.model.get_video_features(
-            batch[pixels[0]], batch["video_grid_thw"], return_dict=True
-        ).pooler_output
-        image = model.model.get_image_features(
-            batch[pixels[1]], batch["image_grid_thw"], return_dict=True
-        ).pooler_output
+    video = run_tower(model, {k: batch[k] for k in ("pixel_values_videos", "video_grid_thw")})
+    image = run_tower(model, {k: batch[k] for k in ("pixel_values", "image_grid_thw")})
     rest = {k: v for k, v in batch.items() if k not in pixels}
     return rest | {"video_features": torch.cat(video), "image_features": torch.cat(image)}
 
@@ -441,8 +442,11 @@ def test_features_survive_what_wrappers_do_to_arguments(model, encoder, make_med
 
     encoded = encoder.evidence(MIXED, make_media(4, 8, images=1))
     batch = features_of(model, collate([pack(encoded, [encoder.claim_ids("No.")])], encoder.pad_id))
-    (moved,) = _recursive_to(_vision(batch), torch.device("cpu"), use_side_stream_for_tensor_copies=False)
-    assert torch.equal(moved["mm_encoder_outputs"]["video"].pooler_output[0], batch["video_features"])
+    given = _vision(batch, encoder.layout.levels)
+    (moved,) = _recursive_to(given, torch.device("cpu"), use_side_stream_for_tensor_copies=False)
+    video = moved["mm_encoder_outputs"]["video"]
+    levels = [video.pooler_output, *(getattr(video, "deepstack_features", None) or ())]
+    assert torch.equal(torch.cat([part for (part,) in levels], -1), batch["video_features"])
 
 
 @pytest.mark.parametrize("key", ["pixel_values_videos", "video_grid_thw"])

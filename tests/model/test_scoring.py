@@ -14,6 +14,7 @@ import torch
 from deciding_verifiers import verifier_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nightly import FAMILIES, first_of
 from numbered_clips import encode
 
 from proofreel.core.errors import ConfigError, ModelInputError
@@ -38,6 +39,11 @@ VIDEO = (VideoSegment("a.mp4", 0.0, 4.0),)
 MIXED = (Passage("It moves."), VideoSegment("a.mp4", 0.0, 2.0), Image("b.png"), VideoSegment("c.mp4", 0.0, 4.0))
 WORDS = ["red ball", "moving left", "a long grey table", "no", "blue", "the far end of the room", "two"]
 CLAIMS = [f"Object {i} is {WORDS[i % len(WORDS)]}." for i in range(40)]
+
+
+@pytest.fixture(scope="module", params=first_of(FAMILIES))
+def tiny_base(request, tiny_of):
+    return tiny_of(request.param)
 
 
 @pytest.fixture(scope="module")

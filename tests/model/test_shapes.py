@@ -1,5 +1,7 @@
 """Shapes of published checkpoints: as many parameters as the hub counts, part by part, and no weights anywhere."""
 
+import re
+
 import pytest
 import torch
 from transformers.models.qwen2_5_vl.configuration_qwen2_5_vl import Qwen2_5_VLTextConfig
@@ -14,6 +16,10 @@ ON_THE_HUB = {
     "Qwen2.5-VL-7B-Instruct": 8_292_166_656,
     "Qwen2.5-VL-72B-Instruct": 73_410_777_344,
     "Qwen2.5-7B-Instruct": 7_615_616_512,
+    "Qwen3-VL-2B-Instruct": 2_127_532_032,
+    "Qwen3-VL-4B-Instruct": 4_437_815_808,
+    "Qwen3-VL-8B-Instruct": 8_767_123_696,
+    "Qwen3-VL-32B-Instruct": 33_357_390_064,
 }
 WITH_VISION = [name for name in published() if "-VL-" in name]
 
@@ -53,10 +59,10 @@ def test_parameters_are_counted_from_the_configuration_part_by_part(networks, na
 
 
 @pytest.mark.parametrize("name", published())
-def test_the_3b_ties_its_output_layer_to_its_embeddings_and_the_others_do_not(networks, name):
+def test_up_to_4b_the_output_layer_is_tied_to_the_embeddings(networks, name):
     model = networks[name]
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    assert tied == ("3B" in name) == model.config.tie_word_embeddings
+    assert tied == bool(re.search("-[234]B", name)) == model.config.tie_word_embeddings
     assert (Parameters.of(model.config).lm_head == 0) == tied
 
 
@@ -71,8 +77,10 @@ def test_transformers_defaults_are_the_72b():
 def test_rotary_sections_fill_half_a_head_and_time_runs_at_two_per_second(name):
     config = published_config(name)
     text = config.text_config
-    assert sum(text.rope_parameters["mrope_section"]) * 2 == text.hidden_size // text.num_attention_heads
-    assert vision_layout(config).tokens_per_second == 2.0
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    assert sum(text.rope_parameters["mrope_section"]) * 2 == head
+    layout = vision_layout(config)
+    assert layout.tokens_per_second == 2.0 or layout.frame_turn  # or time is text
     assert config.vision_config.out_hidden_size == text.hidden_size
 
 
