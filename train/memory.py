@@ -298,10 +298,8 @@ def _vision(setting: Setting, load: Load, learning: bool) -> float:
     vision = vision_config(setting.config)
     if vision is None:
         return 0.0
-    tower, n = (
-        backbone_for(setting.config.model_type).tower_memory(vision),
-        setting.dtype_bytes * load.rows * load.patches,
-    )
+    tower = backbone_for(setting.config.model_type).tower_memory(vision)
+    n = setting.dtype_bytes * load.rows * load.patches
     if not (setting.train_vision and learning):
         return n * tower.frozen
     if setting.checkpointing:

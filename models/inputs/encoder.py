@@ -314,7 +314,7 @@ class Encoder:
     @property
     def merge_side(self) -> int:
         """Patches on each side of what becomes one visual token."""
-        return self.processor.video_processor.merge_size
+        return self.layout.spatial_merge_size
 
     def _grid(self, n_frames: int, height: int, width: int, where: str) -> tuple[int, int, int]:
         height, width = target_size(height, width, self.sampling, where)

@@ -273,7 +273,8 @@ def test_a_real_tower_takes_what_is_estimated(hidden, mlp, trains, family):
     found = estimate(setting, Load(1, 1, 0, 1024), ONE)
     cast = pixels.numel() * 2  # the pixels as they come were there before
     estimated = found.vision + found.activations - pixels.nbytes - (0 if trains else cast)
-    assert 0.8 < estimated / (live.peak - gradients) < 1.3
+    # Gradients are whole only at the end of the backward, when activations are gone.
+    assert 0.8 < estimated / (live.peak - gradients / 2) < 1.3
 
 
 def test_a_text_backbone_has_no_vision():

@@ -12,7 +12,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen3VLForC
 
 from proofreel.core.pairs import Image, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
-from proofreel.data_prep.media.frames import FrameSampling, read_frames, shown_times, target_size
+from proofreel.data_prep.media.frame_files import shown_times
+from proofreel.data_prep.media.frames import FrameSampling, read_frames, target_size
 from proofreel.models.backbones.families import BACKBONES, vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import lora_targets

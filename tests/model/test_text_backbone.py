@@ -330,22 +330,21 @@ def test_on_disk_it_is_named_as_released_checkpoints_are(bases):
         assert {"generation_config.json", "tokenizer.json", "tokenizer_config.json"} <= {f.name for f in path.iterdir()}
 
 
-@pytest.mark.parametrize("kind", ["qwen3_vl", "qwen2_vl", "qwen3", "qwen2_5_vl_text", None], ids=lambda k: str(k))
+@pytest.mark.parametrize("kind", ["qwen2_vl", "mistral", "qwen2_5_vl_text", None], ids=lambda k: str(k))
 def test_an_architecture_that_is_not_supported_is_refused_by_name_with_those_that_are(base, tmp_path, kind):
     values = json.loads((base / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(values | {"model_type": kind}))
-    told = rf"got model_type {kind!r}; supported are Qwen2\.5-VL \(qwen2_5_vl\), Qwen2\.5 text \(qwen2\)"
+    told = rf"got model_type {kind!r}; supported are Qwen2\.5-VL \(qwen2_5_vl\), .*Qwen2\.5 text \(qwen2\)"
     with pytest.raises(DirectoryError, match=told):
         load(tmp_path)
-    assert set(BACKBONES) == {"qwen2_5_vl", "qwen2"}
 
 
 def test_a_layout_is_made_of_supported_configurations_only(base):
     assert vision_layout(read_config(base)) is TEXT_LAYOUT
     assert not TEXT_LAYOUT.sees
     config = read_config(base)
-    config.model_type = "qwen3_vl"
-    with pytest.raises(DirectoryError, match="qwen3_vl"):
+    config.model_type = "qwen2_vl"
+    with pytest.raises(DirectoryError, match="qwen2_vl"):
         vision_layout(config)
 
 
