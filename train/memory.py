@@ -41,6 +41,7 @@ from ..models.backbones import (
     language_linears,
     lora_parameters,
     vision_config,
+    vision_layout,
 )
 from .arguments import VerdictArguments
 
@@ -50,6 +51,7 @@ GAPS = 0.1
 BUCKET = 500_000_000  # DeepSpeed's reduce_bucket_size, in elements
 LIVE = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
 TEXT_TOKENS = 64  # of a prefix around its visual tokens, and of a claim in its template: generous for plain sentences
+TURN_TOKENS = 11  # of a temporal patch's time and marks, where a video is written frame by frame: `<1234.5 seconds>`
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,14 @@ class Load:
                 most frames and pixels with the most claims.
         """
         vision = vision_config(config)
-        visual, merged = 0, 0
+        visual, merged, times = 0, 0, 0
         if vision is not None and not arguments.claim_only:
             side, merged = vision.patch_size * vision.spatial_merge_size, vision.spatial_merge_size**2
-            visual = -(-arguments.max_frames // vision.temporal_patch_size) * (arguments.max_pixels // side**2)
+            parts = -(-arguments.max_frames // vision.temporal_patch_size)
+            visual = parts * (arguments.max_pixels // side**2)
+            times = parts * TURN_TOKENS if vision_layout(config).frame_turn else 0
         claims = arguments.claims_per_row * TEXT_TOKENS
-        row = longest_row or arguments.tokens_per_row or visual + TEXT_TOKENS + claims
+        row = longest_row or arguments.tokens_per_row or visual + times + TEXT_TOKENS + claims
         return cls(rows, row, min(claims, row), min(visual, row) * merged)
 
 

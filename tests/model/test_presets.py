@@ -12,16 +12,16 @@ from transformers.integrations.bitsandbytes import replace_with_bnb_linear
 from transformers.quantizers.quantizers_utils import should_convert_module
 from trl import get_peft_config, get_quantization_config
 
-from proofreel.models.backbones.families import BACKBONES, published_config
+from proofreel.models.backbones.families import BACKBONES, published_config, vision_layout
 from proofreel.models.backbones.lora import attach_lora, trainable_summary
-from proofreel.models.backbones.shapes import meta_model
+from proofreel.models.backbones.shapes import attention_widths, meta_model
 from proofreel.models.engine.vision_features import check_frozen
 from proofreel.train.arguments import parse
-from proofreel.train.memory import TEXT_TOKENS, Engine, Load, estimate_run
+from proofreel.train.memory import TEXT_TOKENS, TURN_TOKENS, Engine, Load, estimate_run
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 PAPERS = ("dualfact_qlora", "mirage_next_token", "mirage_nli", "mirage_text_next_token", "mirage_text_nli")
-PRESETS = sorted([*CONFIGS.glob("qwen25*.yaml"), *(CONFIGS / f"{name}.yaml" for name in PAPERS)])
+PRESETS = sorted([*CONFIGS.glob("qwen*.yaml"), *(CONFIGS / f"{name}.yaml" for name in PAPERS)])
 # The estimate is of tensors: what a card is sold as, less a tenth for all that is not ours on it.
 USABLE = 0.9
 
@@ -105,6 +105,8 @@ def test_the_presets_of_all_sizes_and_cards_are_there():
     cards = {f"qwen25vl_{size}_{card}" for size in ("3b", "7b") for card in ("qlora", "lora", "zero2")}
     heads = {name.replace("b_", "b_nli_") for name in cards}
     assert names >= cards | heads | {"qwen25vl_72b_zero3", "qwen25_7b_text_qlora", "qwen25_7b_text_lora"}
+    newer = {f"qwen3vl_{size}_{card}" for size in ("2b", "4b", "8b", "8b_nli") for card in ("qlora", "lora")}
+    assert names >= newer | {"qwen3vl_8b_zero2", "qwen3vl_32b_zero3"}
 
 
 @each(PRESETS)
@@ -128,8 +130,8 @@ def test_adapters_hit_the_language_model_only_and_in_every_layer_what_the_preset
 
     text, rank = config.get_text_config(), model_config.lora_r
     hidden, mlp = text.hidden_size, text.intermediate_size
-    keys = hidden * text.num_key_value_heads // text.num_attention_heads
-    widths = {"q": 2 * hidden, "k": hidden + keys, "v": hidden + keys, "o": 2 * hidden}
+    queries, keys = attention_widths(text)
+    widths = {"q": hidden + queries, "k": hidden + keys, "v": hidden + keys, "o": queries + hidden}
     widths |= dict.fromkeys(("gate", "up", "down"), hidden + mlp)
     per_layer = sum(n for name, n in widths.items() if any(linear.endswith(f".{name}_proj") for linear in linears))
     wanted = {"language_model": rank * len(layers) * per_layer}
@@ -161,7 +163,7 @@ def test_only_linears_of_the_language_model_are_quantised(read, path):
 def test_a_preset_runs_on_the_weights_whose_shape_is_known_and_does_not_adapt_tied_weights(read, path):
     _, _, model_config = read(path)
     config = shape(model_config.model_name_or_path)
-    assert config.tie_word_embeddings == ("VL-3B-" in model_config.model_name_or_path)
+    assert config.tie_word_embeddings == (re.search("VL-[234]B-", model_config.model_name_or_path) is not None)
     assert "embed_tokens" not in str(model_config.lora_target_modules)
     assert not model_config.lora_modules_to_save
     assert not (config.tie_word_embeddings and path.stem in OUTPUT_LAYER)
@@ -184,9 +186,10 @@ def test_the_memory_a_preset_states_is_what_is_computed_and_fits_its_card(read, 
 def test_the_longest_video_with_one_claim_is_within_max_tokens(read, path):
     arguments, _, model_config = read(path)
     assert arguments.tokens_per_row is None or arguments.tokens_per_row >= arguments.max_tokens
-    load = Load.of(shape(model_config.model_name_or_path), arguments, 1)
-    visual = load.patches // 4
-    assert visual + 2 * TEXT_TOKENS <= arguments.max_tokens
+    config = shape(model_config.model_name_or_path)
+    visual = Load.of(config, arguments, 1).patches // 4
+    times = arguments.max_frames // 2 * TURN_TOKENS if vision_layout(config).frame_turn else 0
+    assert visual + times + 2 * TEXT_TOKENS <= arguments.max_tokens
 
 
 @each(PRESETS)
@@ -211,8 +214,8 @@ def test_a_preset_keeps_what_a_frozen_tower_makes_or_says_why_not(read, path):
     assert launched(path).stage < 3
     stated = re.search(r"on disk at most (\d+) MiB each", path.read_text(encoding="utf-8"))
     assert stated is not None
-    n_tokens = Load.of(config, arguments, 1).patches // 4
-    assert int(stated[1]) * 2**20 == n_tokens * config.get_text_config().hidden_size * 2
+    numbers = Load.of(config, arguments, 1).patches // 4 * vision_layout(config).levels
+    assert int(stated[1]) * 2**20 == numbers * config.get_text_config().hidden_size * 2
 
 
 @each([*PRESETS, *CONFIGS.glob("distill_*.yaml")])
