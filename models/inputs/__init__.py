@@ -7,17 +7,14 @@ from ...core import on_first_use
 if TYPE_CHECKING:
     from .chat_template import ChatRenderer, ChatTemplateError, ChatTurns, template_of
     from .chat_text import LabelWords
-    from .encoder import (
+    from .encoder import EncodedEvidence, Encoder, Media, read_media
+    from .features import (
         DTYPES,
         FORMAT,
         PATCH_TIMES,
-        EncodedEvidence,
-        Encoder,
-        Media,
         MediaFeatures,
         PieceFeatures,
         pack_features,
-        read_media,
         tensor_bytes,
         unpack_features,
     )

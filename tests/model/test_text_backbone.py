@@ -37,7 +37,8 @@ from proofreel.models.engine.prefix_cache import PrefixCache
 from proofreel.models.engine.scorer import PrefixScorer, Segment
 from proofreel.models.engine.segments import SegmentReader
 from proofreel.models.inputs.chat_text import ChatText, LabelWords
-from proofreel.models.inputs.encoder import Encoder, Media, MediaFeatures, PieceFeatures
+from proofreel.models.inputs.encoder import Encoder, Media
+from proofreel.models.inputs.features import MediaFeatures, PieceFeatures
 from proofreel.models.inputs.mrope import TEXT_LAYOUT
 
 CLAIMS = ["Object is red ball.", "Action is moving left.", "Location is the far end of a long grey table.", "No."]

@@ -33,14 +33,8 @@ from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import collate, pack
 from proofreel.models.engine.vision_features import VisionFeatures, run_tower, tower_sha256
 from proofreel.models.inputs.chat_text import LabelWords
-from proofreel.models.inputs.encoder import (
-    PATCH_TIMES,
-    Encoder,
-    PieceFeatures,
-    pack_features,
-    read_media,
-    unpack_features,
-)
+from proofreel.models.inputs.encoder import Encoder, read_media
+from proofreel.models.inputs.features import PATCH_TIMES, PieceFeatures, pack_features, unpack_features
 
 FIRST, SECOND = VideoSegment("clip.mp4", 0.0, 1.5), VideoSegment("other.mp4", 1.0, 4.0)
 PICTURE = Image("picture.png")
