@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from .prefix_cache import PrefixCache
     from .scorer import PrefixScorer, Segment
     from .segments import SegmentReader
-    from .vision_features import VisionFeatures, backbone_of, vision_tower
+    from .towers import backbone_of, vision_tower
+    from .vision_features import VisionFeatures
 
 __all__ = [
     "HEADS",

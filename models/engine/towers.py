@@ -1,0 +1,111 @@
+"""The towers that turn pictures and sounds into what the language model reads: where they are, and one run of them.
+
+Apart from the cache of their features because scoring without a cache asks for them as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ...core import ConfigError, ModelInputError
+from ..inputs import tensor_bytes
+
+# What shapes the tower's function without showing in its weights.
+_SETTINGS = (
+    "depth",
+    "fullatt_block_indexes",
+    "hidden_act",
+    "in_channels",
+    "num_heads",
+    "patch_size",
+    "spatial_merge_size",
+    "temporal_patch_size",
+    "window_size",
+)
+
+
+_INNER = ("deepstack_visual_indexes", "num_position_embeddings")  # of some families alone
+
+
+def backbone_of(model: torch.nn.Module) -> Any:
+    """The backbone inside PEFT adapters, or the model itself."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
+
+
+def vision_tower(model: torch.nn.Module) -> Any | None:
+    """The vision tower of a backbone, bare or in adapters; None of a text backbone."""
+    network = backbone_of(model)
+    encoder = network.get_encoder("image")  # itself, where there is none
+    return None if encoder is network else encoder
+
+
+def check_frozen(model: torch.nn.Module) -> None:
+    """Make sure that the features of today are those of tomorrow.
+
+    Raises:
+        ConfigError: a text backbone, which has no tower.
+        ModelInputError: a parameter of tower or merger is trainable, belongs to an adapter, or is sharded over ranks.
+    """
+    tower = vision_tower(model)
+    if tower is None:
+        raise ConfigError("vision cache: a text backbone has no vision tower; leave it out")
+    if adapted := [name for name, module in tower.named_modules() if hasattr(module, "base_layer")]:
+        raise ModelInputError(
+            f"vision cache: adapters change the vision tower, got {len(adapted)}, first {adapted[0]}; "
+            "adapt the language model only (lora_target_modules), or leave the cache out"
+        )
+    if trained := [name for name, weight in tower.named_parameters() if weight.requires_grad]:
+        raise ModelInputError(
+            f"vision cache: the vision tower is trainable, got {len(trained)} parameters, first {trained[0]}; "
+            "freeze it (train_vision: false), or leave the cache out"
+        )
+    if any(hasattr(weight, "ds_numel") and weight.numel() == 0 for weight in tower.parameters()):
+        raise ModelInputError(
+            "vision cache: the tower's weights are sharded over ranks, got ZeRO-3 parameters; gather them first"
+        )
+
+
+def tower_sha256(model: torch.nn.Module) -> str:
+    """One hash over the tower's and merger's weights (names, dtypes, shapes, bytes) and the settings of its layers.
+
+    The dtype counts, as it is also the precision of the computation. What PEFT adds to names is left out, so that a
+    run and the verifier that comes of it share their features.
+    """
+    tower: Any = vision_tower(model)
+    settings = {name: getattr(tower.config, name, None) for name in _SETTINGS}
+    settings |= {name: value for name in _INNER if (value := getattr(tower.config, name, None)) is not None}
+    total = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for name, weight in sorted(tower.state_dict().items()):
+        total.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
+        total.update(tensor_bytes(weight))
+    return total.hexdigest()
+
+
+@torch.no_grad()
+def run_tower(model: torch.nn.Module, pixels: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Features of videos or of images, in one run of the tower.
+
+    Args:
+        model: the backbone, bare or in adapters, with whole weights.
+        pixels: of `Encoder.pixels`, of one kind: `pixel_values_videos` with `video_grid_thw`, or `pixel_values` with
+            `image_grid_thw`.
+
+    Returns:
+        One (tokens, levels x hidden) tensor per video or image, in order, in the tower's dtype and on its device:
+        what leaves the merger, and beside it the feature maps of inner layers where the family has them.
+    """
+    backbone, tower = backbone_of(model).model, vision_tower(model)
+    device = next(tower.parameters()).device  # type: ignore[union-attr]
+    values, grid, run = (
+        ("pixel_values_videos", "video_grid_thw", backbone.get_video_features)
+        if "pixel_values_videos" in pixels
+        else ("pixel_values", "image_grid_thw", backbone.get_image_features)
+    )
+    output = run(pixels[values].to(device), pixels[grid].to(device), return_dict=True)
+    levels = (output.pooler_output, *(getattr(output, "deepstack_features", None) or ()))
+    return tuple(torch.cat(maps, -1) if len(maps) > 1 else maps[0] for maps in zip(*levels, strict=True))
