@@ -19,10 +19,12 @@ from .frames import (
 )
 from .picture_files import keep_picture, picture_directory
 from .sandbox import GuardedReader, Outcome, fetched, guarded, probe_guarded, run_guarded
+from .sounds import SAMPLE_RATE, Sound, count_samples, read_sound
 from .survey import ImageInfo, Kind, MediaFile, media_rows, media_table, outside_root, probe_all, probe_each
 
 __all__ = [
     "MAX_IMAGE_PIXELS",
+    "SAMPLE_RATE",
     "SIDE_STEP",
     "FileHashes",
     "FileStamp",
@@ -36,7 +38,9 @@ __all__ = [
     "MediaInfo",
     "Outcome",
     "PacketIndex",
+    "Sound",
     "check_segment",
+    "count_samples",
     "fetched",
     "file_stamp",
     "fit_pixels",
@@ -61,6 +65,7 @@ __all__ = [
     "read_frames",
     "read_image",
     "read_media_piece",
+    "read_sound",
     "run_guarded",
     "shown_times",
     "square_pixels",

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...core import (
+    Audio,
     ConfigError,
     DamagedEntryError,
     EntryStore,
@@ -172,7 +173,7 @@ class FileHashes:
         self._directory = directory
         self._known: dict[str, tuple[FileStamp, str]] = {}
 
-    def of_piece(self, piece: Visual, stamps: Sequence[FileStamp], media_root: str | Path | None) -> str:
+    def of_piece(self, piece: Visual | Audio, stamps: Sequence[FileStamp], media_root: str | Path | None) -> str:
         """The hash of a piece's file; of several files, the hash of theirs in order. Errors as `of`."""
         files = [media_path(path, media_root) for path in media_paths(piece)]
         hashes = [self.of(*each) for each in zip(files, stamps, strict=True)]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ...core import Audio, Image, MediaError, VideoSegment, Visual, media_path, media_paths, problems_of_evidence
 from ...core import Frames as FrameFiles
-from ...core import Image, MediaError, VideoSegment, Visual, media_path, media_paths, problems_of_evidence
 from .containers import FileStamp, file_stamp
 from .frames import (
     Frames,
@@ -96,6 +96,6 @@ def shown_times(
     return sampled_times(piece, sampling, media_root)
 
 
-def piece_stamps(piece: Visual, media_root: str | Path | None = None) -> tuple[FileStamp, ...]:
+def piece_stamps(piece: Visual | Audio, media_root: str | Path | None = None) -> tuple[FileStamp, ...]:
     """The state of every file of a piece; `MediaError` for one that is not there."""
     return tuple(file_stamp(media_path(path, media_root)) for path in media_paths(piece))

@@ -28,7 +28,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from ...core import ConfigError, MediaError, ProofreelError, Visual, media_path, media_paths
+from ...core import Audio, ConfigError, MediaError, ProofreelError, Visual, media_path, media_paths
 from .containers import MediaInfo, probe
 from .frame_files import read_media_piece
 from .frames import Frames, FrameSampling
@@ -148,7 +148,7 @@ def guarded(function: Callable[..., T], *arguments: Any, name: str) -> T:
         _IDLE.append(reader)
 
 
-def fetched(piece: Visual, media_root: str | Path | None) -> str:
+def fetched(piece: Visual | Audio, media_root: str | Path | None) -> str:
     """The name of a piece's (first) file on this machine. What lies elsewhere is fetched here: a child has no time."""
     files = [str(media_path(path, media_root)) for path in media_paths(piece)]
     return files[0]

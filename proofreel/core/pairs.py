@@ -1,6 +1,6 @@
 """The row of every data set: a claim, its evidence and its label.
 
-`Pair` is what importers yield, what data sets store and what `Verifier.score_pairs` takes. Evidence is one of five
+`Pair` is what importers yield, what data sets store and what `Verifier.score_pairs` takes. Evidence is one of six
 frozen types; a pair holds a tuple of them, judged together.
 """
 
@@ -50,13 +50,28 @@ class VideoSegment:
     """The span [start_s, end_s] (seconds) of a video file. `end_s=None` means to the end of the file.
 
     `path` is relative to the data set's media root, or absolute. `absent=True` marks media that is known not to be
-    here (annotation-only builds): such a row can be counted and split, never trained on or scored.
+    here (annotation-only builds): such a row can be counted and split, never trained on or scored. `sound=True` lets
+    the video's own sound be heard with its pictures, by a verifier that hears.
     """
 
     path: str
     start_s: float = 0.0
     end_s: float | None = None
     absent: bool = False
+    sound: bool = False
+    _repr_html_ = _as_html
+
+
+@dataclass(frozen=True)
+class Audio:
+    """What is heard in the span [start_s, end_s] (seconds) of a file with sound; `end_s=None` means to its end.
+
+    The file may be a video: its pictures are not shown then.
+    """
+
+    path: str
+    start_s: float = 0.0
+    end_s: float | None = None
     _repr_html_ = _as_html
 
 
@@ -133,13 +148,14 @@ def _seconds(value: Any) -> Any:
 Moving = VideoSegment | Frames
 """Evidence that the network sees as a video."""
 Visual = VideoSegment | Frames | Image
-Evidence = VideoSegment | Transcript | Image | Passage | Frames
+Evidence = VideoSegment | Transcript | Image | Passage | Frames | Audio
 EVIDENCE_KINDS: dict[str, type] = {
     "video": VideoSegment,
     "transcript": Transcript,
     "image": Image,
     "passage": Passage,
     "frames": Frames,
+    "audio": Audio,
 }
 _KIND_OF: dict[type, str] = {cls: kind for kind, cls in EVIDENCE_KINDS.items()}
 
@@ -207,6 +223,8 @@ class Pair:
 def evidence_to_dict(evidence: Evidence) -> dict[str, Any]:
     """`{"kind": "video", "path": ..., ...}`: the stored form of one piece of evidence."""
     lists = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(evidence).items()}
+    if lists.get("sound") is False:  # keys and records of evidence that is only seen stay what they were
+        del lists["sound"]
     return {"kind": _KIND_OF[type(evidence)], **lists}
 
 
@@ -297,9 +315,9 @@ def _evidence_problems(evidence: Evidence) -> Iterable[str]:
         yield from _frames_problems(evidence)
     elif not isinstance(evidence.path, str) or not evidence.path:
         yield f"evidence has no path, got {evidence.path!r}; name the media file"
-    if isinstance(evidence, VideoSegment) and evidence.start_s is None:
+    if isinstance(evidence, (VideoSegment, Audio)) and evidence.start_s is None:
         yield "start_s is missing, got None; a segment starts at a number of seconds, 0 for the start of the file"
-    if isinstance(evidence, (VideoSegment, Transcript)):
+    if isinstance(evidence, (VideoSegment, Transcript, Audio)):
         yield from span_problems(evidence.start_s, evidence.end_s)
 
 
@@ -326,19 +344,19 @@ def media_paths(evidence: Evidence) -> tuple[str, ...]:
     """The files that a piece of evidence names, in its order; none for text."""
     if isinstance(evidence, Frames):
         return evidence.paths
-    return (evidence.path,) if isinstance(evidence, (VideoSegment, Image)) else ()
+    return (evidence.path,) if isinstance(evidence, (VideoSegment, Image, Audio)) else ()
 
 
 def with_media_paths(evidence: Evidence, rename: Callable[[str], str]) -> Evidence:
     """The same piece with every file of this machine under its new name; texts and addresses as they are."""
     if isinstance(evidence, Frames):
         return dataclasses.replace(evidence, paths=tuple(with_local_part(path, rename) for path in evidence.paths))
-    if isinstance(evidence, (VideoSegment, Image)):
+    if isinstance(evidence, (VideoSegment, Image, Audio)):
         return dataclasses.replace(evidence, path=with_local_part(evidence.path, rename))
     return evidence
 
 
-def media_name(evidence: Visual) -> str:
+def media_name(evidence: Visual | Audio) -> str:
     """What messages call a piece: its file, or the first of its files."""
     return media_paths(evidence)[0]
 

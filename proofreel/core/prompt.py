@@ -13,7 +13,7 @@ import json
 from dataclasses import dataclass
 
 from .errors import ConfigError
-from .pairs import Evidence, Image, Moving, Pair, Passage, Transcript, media_name
+from .pairs import Audio, Evidence, Image, Moving, Pair, Passage, Transcript, media_name
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,8 @@ class Prompt:
     def _part(self, evidence: Evidence) -> dict[str, str]:
         if isinstance(evidence, Moving):
             return {"type": "video", "video": media_name(evidence)}
+        if isinstance(evidence, Audio):
+            return {"type": "audio", "audio": evidence.path}
         if isinstance(evidence, Image):
             return {"type": "image", "image": evidence.path}
         if isinstance(evidence, Passage):
