@@ -77,19 +77,28 @@ def small_sampling() -> "FrameSampling":
 
 @pytest.fixture(scope="session")
 def make_media() -> "Callable[..., Media]":
-    """Decoded media without a file: seeded noise, sizes and times as asked."""
+    """Decoded media without a file: seeded noise, sizes and times as asked; sounds by their seconds."""
     import numpy as np
 
-    from proofreel.data_prep.media.frames import Frames
+    from proofreel.data_prep.media import Frames, Sound
     from proofreel.models.inputs.encoder import Media
 
-    def make(*n_frames: int, seed: int = 0, side: int = 84, step_s: float = 0.5, images: int = 0) -> Media:
+    def make(
+        *n_frames: int,
+        seed: int = 0,
+        side: int = 84,
+        step_s: float = 0.5,
+        images: int = 0,
+        sounds: tuple[float, ...] = (),
+    ) -> Media:
         rng = np.random.default_rng(seed)
         videos = tuple(
             Frames(rng.integers(0, 256, (n, side, side, 3), dtype=np.uint8), np.arange(n) * step_s, "noise")
             for n in n_frames
         )
-        return Media(videos, tuple(rng.integers(0, 256, (side, side, 3), dtype=np.uint8) for _ in range(images)))
+        shown = tuple(rng.integers(0, 256, (side, side, 3), dtype=np.uint8) for _ in range(images))
+        heard = tuple(rng.normal(0, 0.1, round(s * 16_000)).astype(np.float32) for s in sounds)
+        return Media(videos, shown, sounds=tuple(Sound(samples, 0.0) for samples in heard))
 
     return make
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-FAMILIES = ("qwen2_5_vl", "qwen3_vl")
+FAMILIES = ("qwen2_5_vl", "qwen3_vl", "qwen2_5_omni_thinker")
 """Backbones that see, by `model_type`."""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from transformers import TrainingArguments
 
 from ..core import Evidence, Pair, Visual, evidence_key
-from ..models.inputs import Encoder
+from ..models.inputs import Encoder, heard
 from .arguments import VerdictArguments
 
 
@@ -44,7 +44,8 @@ class TokenCounts:
             shown = [e for e in evidence if isinstance(e, Visual)]
             self._grids[key] = tuple(self.encoder.grid(e, self.media_root) for e in shown)
             n_visual = sum(t * h * w // self.encoder.merge_side**2 for t, h, w in self._grids[key])
-            self._prefixes[key] = self.encoder.count_text_tokens(evidence, self.media_root) + n_visual
+            n_audio = sum(self.encoder.count_audio_tokens(sound, self.media_root) for sound in heard(evidence))
+            self._prefixes[key] = self.encoder.count_text_tokens(evidence, self.media_root) + n_visual + n_audio
         return self._prefixes[key]
 
     def grids(self, evidence: tuple[Evidence, ...]) -> tuple[tuple[int, int, int], ...]:

@@ -22,13 +22,26 @@ from transformers import TrainingArguments
 from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from trl import ModelConfig
 
-from ..core import ConfigError, Evidence, Image, MediaError, Moving, Pair, Passage, ProofreelError, Visual, media_paths
-from ..data_prep.media import Frames, FrameSampling, GuardedReader
-from ..models.backbones import part_of, vision_config
-from ..models.engine import backbone_of, vision_tower
-from ..models.inputs import EncodedEvidence, Encoder, Media
+from ..core import (
+    Audio,
+    ConfigError,
+    Evidence,
+    Image,
+    MediaError,
+    Moving,
+    Pair,
+    Passage,
+    ProofreelError,
+    Visual,
+    media_paths,
+)
+from ..data_prep.media import Frames, FrameSampling, GuardedReader, Sound
+from ..models.backbones import audio_config, part_of, vision_config
+from ..models.engine import audio_tower, backbone_of, vision_tower
+from ..models.inputs import EncodedEvidence, Encoder, Media, heard
 
 BLANK_FRAMES = 2
+BLANK_SAMPLES = 8_000
 _MAX_WORKERS = 256
 _WORKER_DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)")
 
@@ -78,13 +91,13 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def shown(evidence: tuple[Evidence, ...]) -> list[Visual]:
+def shown(evidence: tuple[Evidence, ...]) -> list[Visual | Audio]:
     """The pieces that have a file."""
-    return [e for e in evidence if isinstance(e, Visual)]
+    return [e for e in evidence if isinstance(e, (Visual, Audio))]
 
 
 def blank(evidence: tuple[Evidence, ...], encoder: Encoder, *, text_only: bool) -> EncodedEvidence:
-    """A stand-in for evidence: as many videos and images, all black and small, or a word of text where none is shown.
+    """A stand-in for evidence: as many videos and images, black and small, and silence, or a word where none is shown.
 
     Args:
         evidence: what it stands in for; no file of it is touched.
@@ -98,7 +111,8 @@ def blank(evidence: tuple[Evidence, ...], encoder: Encoder, *, text_only: bool) 
     frames = Frames(np.zeros((BLANK_FRAMES, side, side, 3), np.uint8), np.arange(BLANK_FRAMES) / 2, "blank")
     videos = tuple(frames for piece in pieces if isinstance(piece, Moving))
     images = tuple(frames.pixels_FHWC[0] for piece in pieces if isinstance(piece, Image))
-    return encoder.evidence(pieces, Media(videos, images, sized=True))
+    silence = tuple(Sound(np.zeros(BLANK_SAMPLES, np.float32), 0.0) for _ in heard(pieces))
+    return encoder.evidence(pieces, Media(videos, images, sized=True, sounds=silence))
 
 
 class Reading:
@@ -134,14 +148,14 @@ class FirstGradients:
     """Watches that every trainable parameter gets a gradient in the first optimiser step that could give it one.
 
     Works by hooks, which also fire where gradients are sharded or freed at once (ZeRO, FSDP2). A gradient of zeros is
-    one. Parameters of the vision tower are due in the first step that has pixels.
+    one. Parameters of a tower are due in the first step that has something for it.
     """
 
     def __init__(self, model: torch.nn.Module) -> None:
         """`model` is what trains, as the engine has prepared it."""
         self._due: set[str] = set()
         self._hooks: list[Any] = []
-        self._saw_pixels = False
+        self._unused = {"visual", "merger", "audio"}  # parts whose inputs have not come yet
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 self._due.add(name)
@@ -149,11 +163,14 @@ class FirstGradients:
 
     def see(self, batch: dict[str, Any]) -> None:
         """A batch that is about to be trained on."""
-        self._saw_pixels |= any(name.startswith("pixel_values") for name in batch)
+        if any(name in batch for name in _PIXELS):
+            self._unused -= {"visual", "merger"}
+        if _HEARD in batch:
+            self._unused -= {"audio"}
 
     def check(self) -> None:
         """At the end of an optimiser step: `RunError` names the parameters that should have had a gradient by now."""
-        if late := sorted(n for n in self._due if self._saw_pixels or part_of(n) not in ("visual", "merger")):
+        if late := sorted(name for name in self._due if part_of(name) not in self._unused):
             some = ", ".join(late[:5]) + (f" and {len(late) - 5} more" if len(late) > 5 else "")
             raise RunError(
                 f"first step: {len(late)} trainable parameters are not part of what the loss depends on, got no "
@@ -172,6 +189,7 @@ class FirstGradients:
 
 
 _PIXELS = ("pixel_values", "pixel_values_videos")
+_HEARD = "audio_values"
 
 
 _QUANTISED = ("load_in_4bit", "load_in_8bit")
@@ -230,36 +248,33 @@ def shards_weights() -> bool:
 
 
 def even_tower_calls(model: torch.nn.Module, pairs: Mapping[str, Sequence[Pair]]) -> None:
-    """Let every rank call the vision tower equally often, whatever its rows show.
+    """Let every rank call the towers equally often, whatever its rows show and let hear.
 
     Ranks wait for each other in every layer of a sharded tower, and for every gradient of one that trains. Where some
     rows show a video and others an image or nothing, a forward that lacks a kind runs the tower on four black patches
-    in its place. Their features enter the embeddings times zero: they change no loss, and give the tower's weights a
-    gradient of zero.
+    in its place, and the audio tower on four frames of silence. Their features enter the embeddings times zero: they
+    change no loss, and give the tower's weights a gradient of zero.
 
     Args:
         model: the backbone, bare or in adapters, before any engine wraps it.
         pairs: rows of all splits.
     """
-    shown = {frozenset(isinstance(e, Image) for e in p.evidence if isinstance(e, Visual)) for p in _all(pairs)}
-    backbone = backbone_of(model).model
-    tower = vision_tower(model)
-    if len(shown) < 2 or tower is None:
+    kinds = {frozenset(_tower_inputs(pair.evidence)) for pair in _all(pairs)}
+    backbone, inputs_of_all = backbone_of(model).model, frozenset().union(*kinds)
+    waited_for = {name for name in inputs_of_all if _is_waited_for(_tower_of(model, name))}
+    if len({names & waited_for for names in kinds}) < 2:
         return
-    if not shards_weights() and not any(weight.requires_grad for weight in tower.parameters()):
-        return  # every rank has the whole tower, and nothing of it is averaged
-    calls, lacking = len(frozenset().union(*shown)), 0
+    lacking: list[str] = []
 
     def count(_: Any, __: Any, inputs: dict[str, Any]) -> None:
-        nonlocal lacking
-        lacking = calls - sum(inputs.get(name) is not None for name in _PIXELS)
+        lacking[:] = sorted(name for name in waited_for if inputs.get(name) is None)
 
     def fill(_: Any, __: Any, embedded: torch.Tensor) -> torch.Tensor:
-        nonlocal lacking
         # Here, and not before the embeddings: ranks must use their layers in the same order as well.
-        for _call in range(lacking):
-            embedded = embedded + 0.0 * _black(backbone, embedded.device).to(embedded.dtype)
-        lacking = 0
+        for name in lacking:
+            nothing = (_silence if name == _HEARD else _black)(backbone, embedded.device)
+            embedded = embedded + 0.0 * nothing.to(embedded.dtype)
+        lacking.clear()
         return embedded
 
     backbone.register_forward_pre_hook(count, with_kwargs=True)
@@ -273,6 +288,27 @@ def _black(backbone: Any, device: torch.device) -> torch.Tensor:
     pixels = torch.zeros(side**2, vision.in_channels * vision.temporal_patch_size * vision.patch_size**2, device=device)
     grid = torch.tensor([[1, side, side]], device=device)
     return backbone.get_video_features(pixels, grid, return_dict=True).pooler_output[0].sum()
+
+
+def _silence(backbone: Any, device: torch.device) -> torch.Tensor:
+    """The sum of the features of the shortest sound there is."""
+    audio: Any = audio_config(backbone.config)
+    return backbone.heard(torch.zeros(4, audio.num_mel_bins, device=device), torch.tensor([4], device=device)).sum()
+
+
+def _tower_inputs(evidence: tuple[Evidence, ...]) -> set[str]:
+    """Names of what a row's forward gives to towers: one for each call."""
+    pictures = {_PIXELS[isinstance(e, Moving)] for e in evidence if isinstance(e, Visual)}
+    return pictures | ({_HEARD} if heard(evidence) else set())
+
+
+def _tower_of(model: Any, name: str) -> Any:
+    return audio_tower(model) if name == _HEARD else vision_tower(model)
+
+
+def _is_waited_for(tower: Any) -> bool:
+    """Not where every rank has the whole tower, and nothing of it is averaged."""
+    return tower is not None and (shards_weights() or any(weight.requires_grad for weight in tower.parameters()))
 
 
 def _all(pairs: Mapping[str, Sequence[Pair]]) -> list[Pair]:

@@ -15,7 +15,8 @@ activations  checkpointed: b h T per layer and one layer at work, (6m + 4h + 8q 
              (4m + 4h + 8q + 2k) b T per layer (2h more where the layers themselves train, 2q + 2k more where queries
              and keys have norms) and what one layer's backward adds, 2m b T; in evaluation (4m + 3h) b T; masks of the
              claims
-vision       pixels; a frozen tower works once, before there are other activations (`Backbone.tower_memory`)
+vision       pixels; a frozen tower works once, before there are other activations (`Backbone.tower_memory`); so does
+             the audio tower, after it
 allowance    1 GiB of CUDA context and libraries, and a tenth of what a step computes for the allocator's gaps
 
 The factors of activations were measured by following every tensor of a step of small networks on the CPU
@@ -27,6 +28,7 @@ Apart from the plan because it is arithmetic on shapes, tested against measured 
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -36,13 +38,16 @@ from trl import ModelConfig
 
 from ..models.backbones import (
     Parameters,
+    TowerMemory,
     attention_widths,
+    audio_config,
     backbone_for,
     language_linears,
     lora_parameters,
     vision_config,
     vision_layout,
 )
+from ..models.inputs import audio_tokens
 from .arguments import VerdictArguments
 
 GIB = 2**30
@@ -50,6 +55,7 @@ CONTEXT = 1.0 * GIB
 GAPS = 0.1
 BUCKET = 500_000_000  # DeepSpeed's reduce_bucket_size, in elements
 LIVE = 1_000_000_000  # DeepSpeed's stage3_max_live_parameters
+MEL_FRAMES_PER_S = 100
 TEXT_TOKENS = 64  # of a prefix around its visual tokens, and of a claim in its template: generous for plain sentences
 TURN_TOKENS = 11  # of a temporal patch's time and marks, where a video is written frame by frame: `<1234.5 seconds>`
 
@@ -103,7 +109,7 @@ class Setting:
         if self.lora_rank is not None:
             return lora_parameters(self.config.get_text_config(), self.lora_rank)
         parameters = Parameters.of(self.config)
-        return parameters.total - (0 if self.train_vision else parameters.vision)
+        return parameters.total - (0 if self.train_vision else parameters.vision + parameters.audio)
 
     def trainable_bytes(self, engine: Engine) -> int:
         """Of one of them as a weight: float32, but DeepSpeed holds a copy in the weights' dtype."""
@@ -118,6 +124,7 @@ class Load:
     row_tokens: int  # visual ones included
     claim_tokens: int  # of them, behind the prefix
     patches: int
+    mel_frames: int = 0
 
     @property
     def tokens(self) -> float:
@@ -126,7 +133,7 @@ class Load:
 
     @classmethod
     def of(cls, config: Any, arguments: VerdictArguments, rows: int, longest_row: int | None = None) -> Load:
-        """Of rows of one video each.
+        """Of rows of one video each, with its sound where the backbone hears.
 
         Args:
             config: of the backbone.
@@ -142,9 +149,13 @@ class Load:
             parts = -(-arguments.max_frames // vision.temporal_patch_size)
             visual = parts * (arguments.max_pixels // side**2)
             times = parts * TURN_TOKENS if vision_layout(config).frame_turn else 0
+        heard = 0
+        if audio_config(config) is not None and not arguments.claim_only:
+            heard = math.ceil(MEL_FRAMES_PER_S * arguments.max_frames / arguments.fps)
         claims = arguments.claims_per_row * TEXT_TOKENS
-        row = longest_row or arguments.tokens_per_row or visual + times + TEXT_TOKENS + claims
-        return cls(rows, row, min(claims, row), min(visual, row) * merged)
+        most = visual + times + audio_tokens(heard) + TEXT_TOKENS + claims
+        row = longest_row or arguments.tokens_per_row or most
+        return cls(rows, row, min(claims, row), min(visual, row) * merged, heard)
 
 
 @dataclass(frozen=True)
@@ -181,9 +192,10 @@ def estimate(setting: Setting, load: Load, engine: Engine, *, learning: bool = T
     if engine.offload_optimizer:
         gradients = optimizer = 0.0
     activations = _language(setting, load) if learning else _language_forward(setting, load)
-    pixels, vision = _pixels(setting, load), _vision(setting, load, learning)
-    if not (learning and setting.train_vision):  # the tower is done before the language model begins: the larger counts
-        vision = max(0.0, vision - activations)
+    pixels, towers = _pixels(setting, load), (_vision(setting, load, learning), _audio(setting, load, learning))
+    vision = sum(towers)
+    if not (learning and setting.train_vision):  # towers are done before the language model begins: the largest counts
+        vision = max(0.0, max(towers) - activations)
     return Estimate(
         weights=_weights(setting, engine),
         gradients=gradients,
@@ -217,7 +229,7 @@ def estimate_run(
         n_trainable: parameters that train, if not those of a rank on every linear layer of the language model.
         head: the run trains an NLI head, which stands in place of the output layer.
     """
-    in_tower = model.use_peft and bool({"visual", "merger"} & set(arguments.lora_parts))
+    in_tower = model.use_peft and bool({"visual", "merger", "audio"} & set(arguments.lora_parts))
     setting = Setting(
         config,
         dtype_bytes=4 if model.dtype == "float32" else 2,
@@ -303,9 +315,21 @@ def _vision(setting: Setting, load: Load, learning: bool) -> float:
     if vision is None:
         return 0.0
     tower = backbone_for(setting.config.model_type).tower_memory(vision)
-    n = setting.dtype_bytes * load.rows * load.patches
+    return _tower(setting, tower, load.rows * load.patches, vision.depth, vision.hidden_size, learning)
+
+
+def _audio(setting: Setting, load: Load, learning: bool) -> float:
+    audio = audio_config(setting.config)
+    if audio is None:
+        return 0.0
+    tower = backbone_for(setting.config.model_type).audio_memory(audio)
+    return _tower(setting, tower, load.rows * load.mel_frames, audio.encoder_layers, audio.d_model, learning)
+
+
+def _tower(setting: Setting, tower: TowerMemory, n_inputs: float, layers: int, width: int, learning: bool) -> float:
+    n = setting.dtype_bytes * n_inputs
     if not (setting.train_vision and learning):
         return n * tower.frozen
     if setting.checkpointing:
-        return n * (vision.hidden_size * vision.depth + tower.layer + tower.working + tower.ends)
-    return n * (vision.depth * tower.layer + tower.working + tower.ends)
+        return n * (width * layers + tower.layer + tower.working + tower.ends)
+    return n * (layers * tower.layer + tower.working + tower.ends)

@@ -16,7 +16,7 @@ from trl import ModelConfig, get_peft_config
 from ..core import ConfigError, Pair, evidence_key
 from ..models.backbones import attach_lora, meta_model, trainable_summary
 from ..models.directory import check_places
-from ..models.engine import Head, vision_tower
+from ..models.engine import Head, all_towers
 from .arguments import VerdictArguments
 from .batching import TokenCounts, group_pairs, make_batches
 from .cost import Recipe, RowSize, cost_of, n_evaluations
@@ -66,8 +66,9 @@ def planned_counts(config: Any, head: Head, arguments: VerdictArguments, model_c
         model = attach_lora(model, peft_config, arguments.lora_parts)
         if arguments.adapter_from is not None and Path(arguments.adapter_from).exists():  # else it is resumed without
             check_places(model, arguments.adapter_from, with_head=False)
-    elif (tower := vision_tower(model)) is not None:
-        tower.requires_grad_(arguments.train_vision)
+    elif towers := all_towers(model):
+        for tower in towers:
+            tower.requires_grad_(arguments.train_vision)
     elif arguments.train_vision:
         raise ConfigError("train_vision: a text backbone has no vision tower, got true; leave it out")
     counts = trainable_summary(model)
@@ -134,7 +135,7 @@ def _cost(
         config,
         adapters=trained.get("language_model", 0) if model_config.use_peft else None,
         checkpointed=bool(training.activation_checkpointing),
-        trains_tower=bool(trained.get("visual", 0) or trained.get("merger", 0)),
+        trains_tower=any(trained.get(part, 0) for part in ("visual", "merger", "audio")),
         vision_cache=bool(arguments.vision_cache),
     )
     epochs = steps / steps_per_epoch

@@ -50,7 +50,7 @@ from ..models.directory import (
     start_from,
     write_directory,
 )
-from ..models.engine import HEADS, Head, VisionFeatures, head_name, make_head, vision_tower
+from ..models.engine import HEADS, Head, VisionFeatures, all_towers, head_name, make_head
 from ..models.inputs import TIME_RULES, Encoder, LabelWords
 from .arguments import DistillArguments, VerdictArguments, parse, parse_distill, torch_dtype
 from .batching import TokenCounts, make_batches
@@ -271,7 +271,7 @@ def load_model(
         # Not through peft's prepare_model_for_kbit_training: it turns norms and embeddings to float32, and a verifier
         # loaded from disk would then not be the function that was trained.
         return attach_lora(model, peft_config, arguments.lora_parts)
-    if (tower := vision_tower(model)) is not None:
+    for tower in all_towers(model):
         tower.requires_grad_(arguments.train_vision)
     return model
 

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
-    from .base import Backbone, TinySizes
+    from .base import Backbone, TinySizes, TowerMemory
     from .families import (
         BACKBONES,
+        audio_config,
         backbone_for,
         backbones_table,
         lora_parts,
@@ -38,8 +39,10 @@ __all__ = [
     "Operations",
     "Parameters",
     "TinySizes",
+    "TowerMemory",
     "attach_lora",
     "attention_widths",
+    "audio_config",
     "backbone_for",
     "backbones_table",
     "check_safetensors",

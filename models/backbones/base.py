@@ -37,17 +37,17 @@ class Shape(NamedTuple):
 
 
 class TowerMemory(NamedTuple):
-    """Numbers that a vision tower holds per patch at its peak, measured by following every tensor (train/memory.py)."""
+    """Numbers that a tower holds per patch (or mel frame) at its peak, measured tensor by tensor (train/memory.py)."""
 
     frozen: float
     layer: float  # of every layer, where the tower trains
     working: float  # by the one layer whose backward runs
-    ends: float  # by patch embedding and mergers
+    ends: float  # by patch embedding and mergers, or convolutions
 
 
 @dataclass(frozen=True)
 class TinySizes:
-    """Architecture of the tiny models; a text model leaves out what concerns vision."""
+    """Architecture of the tiny models; a text model leaves out what concerns vision and sound."""
 
     hidden: int = 128
     layers: int = 3
@@ -60,6 +60,7 @@ class TinySizes:
     vision_mlp: int = 256
     window: int = 112
     tokens_per_second: int = 2
+    mel_bins: int = 32
     vocab: int = 640
     min_pixels: int = 56 * 56
     max_pixels: int = 84 * 84
@@ -73,7 +74,9 @@ class Backbone(ABC):
     Attributes:
         model_type: that of config.json, and the key in `BACKBONES`.
         name: the family's, for messages and docs.
+        aliases: further model_types of config.json from whose folders this family's network is loaded.
         sees: it has a vision tower.
+        hears: it has an audio tower.
         published: shapes of released checkpoints, by the part of their hub id after "Qwen/".
         lora_parts: where LoRA can go: patterns of whole module names. A part that two families have means the same.
         unquantised: modules that stay as they are when a checkpoint is quantised. bitsandbytes matches from the start
@@ -85,7 +88,9 @@ class Backbone(ABC):
 
     model_type: ClassVar[str]
     name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]] = ()
     sees: ClassVar[bool] = False
+    hears: ClassVar[bool] = False
     published: ClassVar[Mapping[str, Shape]] = {}
     lora_parts: ClassVar[Mapping[str, str]] = {"language_model": LANGUAGE_LINEARS, "lm_head": r"lm_head"}
     unquantised: ClassVar[tuple[str, ...]] = ("lm_head", "score")
@@ -116,6 +121,10 @@ class Backbone(ABC):
         """The part of a configuration that describes the vision tower; None of a text backbone."""
         return config.vision_config if self.sees else None
 
+    def audio_config(self, config: Any) -> Any | None:
+        """The part of a configuration that describes the audio tower; None of a backbone that hears nothing."""
+        return config.audio_config if self.hears else None
+
     @abstractmethod
     def vision_layout(self, config: Any) -> VisionLayout:
         """Placeholder tokens, patches and positions; `TEXT_LAYOUT` of a text backbone."""
@@ -143,6 +152,18 @@ class Backbone(ABC):
             vision: from `vision_config`.
             grids: (t, h, w) patches of every video and image, before merging.
         """
+        raise NotImplementedError
+
+    def audio_memory(self, audio: Any) -> TowerMemory:
+        """What the audio tower holds per mel frame, from `audio_config`."""
+        raise NotImplementedError
+
+    def audio_parameters(self, audio: Any) -> int:
+        """Parameters of the audio tower, from `audio_config`."""
+        raise NotImplementedError
+
+    def audio_operations(self, audio: Any, frames: Sequence[int]) -> tuple[int, int]:
+        """Operations of the audio tower's linear layers and of its attention, from the mel frames of every sound."""
         raise NotImplementedError
 
     @abstractmethod

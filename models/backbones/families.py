@@ -10,6 +10,7 @@ from ...core import ConfigError, DirectoryError
 from .base import Backbone
 from .qwen3_vl import Qwen3VL
 from .qwen25 import Qwen25
+from .qwen25_omni import Qwen25Omni
 from .qwen25_vl import Qwen25VL
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 BACKBONES: dict[str, Backbone] = {
     "qwen2_5_vl": Qwen25VL(),
     "qwen3_vl": Qwen3VL(),
+    "qwen2_5_omni_thinker": Qwen25Omni(),
     "qwen2": Qwen25(),
 }
 """By the `model_type` of config.json."""
@@ -25,10 +27,11 @@ BACKBONES: dict[str, Backbone] = {
 
 def backbone_for(model_type: Any, where: str | Path = "base model") -> Backbone:
     """The backbone of a `model_type`; `DirectoryError` names those there are."""
-    if not isinstance(model_type, str) or model_type not in BACKBONES:
+    named = (backbone for kind, backbone in BACKBONES.items() if model_type in (kind, *backbone.aliases))
+    if (found := next(named, None)) is None:
         known = ", ".join(f"{backbone.name} ({kind})" for kind, backbone in BACKBONES.items())
         raise DirectoryError(f"{where}: not a supported backbone, got model_type {model_type!r}; supported are {known}")
-    return BACKBONES[model_type]
+    return found
 
 
 def vision_layout(config: Any) -> VisionLayout:
@@ -39,6 +42,11 @@ def vision_layout(config: Any) -> VisionLayout:
 def vision_config(config: Any) -> Any | None:
     """The part of a backbone's configuration that describes its vision tower; None of a text backbone."""
     return backbone_for(config.model_type).vision_config(config)
+
+
+def audio_config(config: Any) -> Any | None:
+    """The part of a backbone's configuration that describes its audio tower; None of one that hears nothing."""
+    return backbone_for(config.model_type).audio_config(config)
 
 
 def lora_parts() -> tuple[str, ...]:
@@ -77,7 +85,8 @@ def backbones_table() -> str:
     """The table of docs/backbones.md."""
     lines = ["| family | `model_type` | evidence | sizes tried on the meta device |", "|---|---|---|---|"]
     for kind, backbone in BACKBONES.items():
-        evidence = "video, image, transcript, passage" if backbone.sees else "transcript, passage"
+        seen, heard = "video, image, " if backbone.sees else "", "audio, " if backbone.hears else ""
+        evidence = f"{seen}{heard}transcript, passage"
         sizes = [match[0] for name in backbone.published if (match := re.search(r"\d+B", name))]
         lines.append(f"| {backbone.name} | `{kind}` | {evidence} | {', '.join(sizes) or 'none'} |")
     return "\n".join(lines)

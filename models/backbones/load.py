@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from transformers import AutoProcessor, AutoTokenizer
 
 from ...core import DirectoryError, sha256_of
-from ..engine import Head, use_prefix_split, vision_tower
+from ..engine import Head, all_towers, use_prefix_split
 from ..inputs import LabelWords, template_of
 from .base import Backbone
 from .families import backbone_for
@@ -180,7 +180,7 @@ def load_backbone(
         raise DirectoryError(f"{path}: weights do not fit {backbone.name}, got {wrong}; use an unmodified checkpoint")
     keep_weights_unpacked(model)
     use_prefix_split(model)
-    if (tower := vision_tower(model)) is not None:
+    for tower in all_towers(model):
         run_without_graph_while_frozen(tower)
     model.accepts_loss_kwargs = False  # the loss is not the network's: no Trainer may count label tokens for it
     return model
@@ -226,7 +226,7 @@ def keep_weights_unpacked(model: torch.nn.Module) -> None:
 
 
 def run_without_graph_while_frozen(tower: torch.nn.Module) -> None:
-    """Let the vision tower run under no-grad whenever none of its weights trains.
+    """Let a tower run under no-grad whenever none of its weights trains.
 
     Frozen weights alone do not see to that: gradient checkpointing makes the patch embedding's output require a
     gradient, and the tower would keep a graph, and run once more in every backward pass, for nothing.

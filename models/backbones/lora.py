@@ -75,11 +75,11 @@ def lora_targets(model: torch.nn.Module, parts: Sequence[str]) -> str:
 
 
 def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
-    """Counts of parameters: trainable in the language model, vision tower, its merger and the heads, and all there are.
+    """Counts of parameters: trainable in language model, vision tower, its merger, audio tower and heads, and all.
 
     DoRA's magnitudes count with their part.
     """
-    counts = {"language_model": 0, "visual": 0, "merger": 0, "lm_head": 0, "score": 0, "total": 0}
+    counts = {"language_model": 0, "visual": 0, "merger": 0, "audio": 0, "lm_head": 0, "score": 0, "total": 0}
     for name, parameter in model.named_parameters():
         if ".original_module." in name:  # peft keeps what a wholly trained module was before
             continue
@@ -95,6 +95,8 @@ def trainable_summary(model: torch.nn.Module) -> dict[str, int]:
 
 def part_of(name: str) -> str:
     """The part of a network that a parameter lies in, from its name: one of `trainable_summary`'s."""
+    if "audio_tower." in name:
+        return "audio"
     if "merger" in name:  # also those of inner layers, `deepstack_merger_list`
         return "merger"
     return next((part for part in ("visual", "lm_head", "score") if f"{part}." in name), "language_model")

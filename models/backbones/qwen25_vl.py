@@ -89,7 +89,7 @@ class Qwen25VL(Backbone):
         rope = {"rope_type": "default", "rope_theta": ROPE_THETA, "mrope_section": list(MROPE_SECTION)}
         return self.config_class()(
             text_config={**text_settings(shape), "rope_parameters": rope},
-            vision_config=_vision_settings(shape),
+            vision_config=vision_settings(shape),
             tie_word_embeddings=shape.tied,
         )
 
@@ -142,12 +142,10 @@ class Qwen25VL(Backbone):
 
 
 def tiny_config(tokenizer: Any, sizes: TinySizes) -> Any:
-    """A configuration of these sizes; rotary sections split the head as 1/4, 3/8, 3/8 like the real one."""
+    """A configuration of these sizes."""
     from transformers import Qwen2_5_VLConfig
 
-    half = sizes.hidden // sizes.heads // 2
-    section = [half // 4, (half - half // 4) // 2, half - half // 4 - (half - half // 4) // 2]
-    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": section}
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": tiny_section(sizes)}
     token = tokenizer.convert_tokens_to_ids
     return Qwen2_5_VLConfig(
         text_config={**tiny_text_settings(tokenizer, sizes), "rope_parameters": rope},
@@ -170,12 +168,18 @@ def tiny_config(tokenizer: Any, sizes: TinySizes) -> Any:
     )
 
 
+def tiny_section(sizes: TinySizes) -> list[int]:
+    """Rotary sections of t, h and w: half a head as 1/4, 3/8, 3/8, like the real one."""
+    half = sizes.hidden // sizes.heads // 2
+    return [half // 4, (half - half // 4) // 2, half - half // 4 - (half - half // 4) // 2]
+
+
 def _windows(length: int, side: int) -> int:
     """Sum of squares of the pieces that windows cut a side into; in two dimensions they multiply to pairs."""
     return length // side * side**2 + (length % side) ** 2
 
 
-def _vision_settings(shape: Shape) -> dict[str, Any]:
+def vision_settings(shape: Shape) -> dict[str, Any]:
     """The vision tower, which is alike in all sizes but for its MLP and the width of its output."""
     return {
         "depth": 32,

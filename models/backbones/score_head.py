@@ -25,7 +25,13 @@ from ..engine import TWO_LABELS, Head
 from ..inputs import LabelWords
 
 # The output layer's weights in a checkpoint; where it is tied to the embeddings, only these are stored.
-_OUTPUT_LAYERS = ("lm_head.weight", "model.embed_tokens.weight", "model.language_model.embed_tokens.weight")
+_OUTPUT_LAYERS = (
+    "lm_head.weight",
+    "model.embed_tokens.weight",
+    "model.language_model.embed_tokens.weight",
+    "thinker.lm_head.weight",
+    "thinker.model.embed_tokens.weight",
+)
 
 
 class ScoreHead:
@@ -76,7 +82,9 @@ def with_score_head(network: type, body: type) -> Any:
     # Weights have other names in files than in memory; transformers looks the renaming up by the class's name.
     if (renaming := get_checkpoint_conversion_mapping(network.__name__)) is not None:
         register_checkpoint_conversion_mapping(name, renaming, overwrite=True)
-    return type(name, (ScoreHead, network), {"body_class": body, "__doc__": ScoreHead.__doc__})
+    left_over = [*ScoreHead._keys_to_ignore_on_load_unexpected, *(network._keys_to_ignore_on_load_unexpected or ())]  # type: ignore[attr-defined]
+    members = {"body_class": body, "_keys_to_ignore_on_load_unexpected": left_over, "__doc__": ScoreHead.__doc__}
+    return type(name, (ScoreHead, network), members)
 
 
 def _new_head(config: Any) -> torch.nn.Linear:

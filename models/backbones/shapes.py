@@ -56,24 +56,26 @@ class Parameters:
     linears: int
     rest: int
     vision: int  # tower and merger
+    audio: int = 0
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.embeddings + self.lm_head + self.linears + self.rest + self.vision
+        return self.embeddings + self.lm_head + self.linears + self.rest + self.vision + self.audio
 
     @classmethod
     def of(cls, config: Any) -> Parameters:
         """Of a backbone's configuration."""
         text, backbone = config.get_text_config(), backbone_for(config.model_type)
         words = text.vocab_size * text.hidden_size
-        vision = backbone.vision_config(config)
+        vision, audio = backbone.vision_config(config), backbone.audio_config(config)
         return cls(
             embeddings=words,
             lm_head=0 if config.tie_word_embeddings else words,
             linears=text.num_hidden_layers * sum(i * o for i, o in language_linears(text)),
             rest=text.num_hidden_layers * backbone.vectors_per_layer(text) + text.hidden_size,
             vision=0 if vision is None else backbone.vision_parameters(vision),
+            audio=0 if audio is None else backbone.audio_parameters(audio),
         )
 
 

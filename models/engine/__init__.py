@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .prefix_cache import PrefixCache
     from .scorer import PrefixScorer, Segment
     from .segments import SegmentReader
-    from .towers import backbone_of, vision_tower
+    from .towers import all_towers, audio_tower, backbone_of, vision_tower
     from .vision_features import VisionFeatures
 
 __all__ = [
@@ -44,6 +44,8 @@ __all__ = [
     "Segment",
     "SegmentReader",
     "VisionFeatures",
+    "all_towers",
+    "audio_tower",
     "backbone_of",
     "collate",
     "head_name",

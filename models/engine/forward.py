@@ -16,13 +16,22 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ...core import ModelInputError
-from ..inputs import VisionLayout
+from ..inputs import VisionLayout, audio_tokens
 from .heads import Head, margin
 from .output_layer import float32_output, rows_of
 from .packing import claim_mask
 
-VISION_KEYS = ("pixel_values_videos", "video_grid_thw", "second_per_grid_ts", "pixel_values", "image_grid_thw")
+VISION_KEYS = (
+    "pixel_values_videos",
+    "video_grid_thw",
+    "second_per_grid_ts",
+    "pixel_values",
+    "image_grid_thw",
+    "audio_values",
+    "audio_frames",
+)
 _FEATURE_KEYS = {"video": "video_features", "image": "image_features"}
+_SOUND_FEATURES = "audio_features"
 
 
 def margins(
@@ -90,8 +99,9 @@ def packed_logits(
 def _vision(batch: Mapping[str, Any], levels: int) -> dict[str, Any]:
     """What the backbone's forward takes of the vision tensors: pixels and grids, or features in their stead."""
     features = {kind: _tower_output(batch[key], levels) for kind, key in _FEATURE_KEYS.items() if key in batch}
-    if features:
-        return {"mm_encoder_outputs": features}
+    sounds = {_SOUND_FEATURES: batch[_SOUND_FEATURES]} if _SOUND_FEATURES in batch else {}
+    if features or sounds:
+        return sounds | ({"mm_encoder_outputs": features} if features else {})
     return {k: batch[k] for k in VISION_KEYS if k in batch}
 
 
@@ -122,8 +132,24 @@ def check_sees(batch: Mapping[str, Any], layout: VisionLayout) -> None:
                 f"{kind}: {placeholders} placeholder tokens need {placeholders * merge} patches, got {given} of pixels "
                 f"and a grid of {patches}; a model must never be asked about pixels it is not given"
             )
-    given = [k for k in ("pixel_values_videos", "pixel_values", *_FEATURE_KEYS.values()) if k in batch]
-    if len({k in _FEATURE_KEYS.values() for k in given}) > 1:
+    _check_hears(batch, layout)
+    features = (*_FEATURE_KEYS.values(), _SOUND_FEATURES)
+    given = [k for k in ("pixel_values_videos", "pixel_values", "audio_values", *features) if k in batch]
+    if len({k in features for k in given}) > 1:
         raise ModelInputError(
             f"vision: a batch holds pixels or features, not both, got {given}; encode all of it alike"
+        )
+
+
+def _check_hears(batch: Mapping[str, Any], layout: VisionLayout) -> None:
+    """The same of sounds."""
+    placeholders = int((batch["input_ids"] == layout.audio_token_id).sum())
+    frames = batch["audio_frames"].tolist() if "audio_frames" in batch else []
+    n_tokens = sum(map(audio_tokens, frames))
+    given = {"audio_values": sum(frames), _SOUND_FEATURES: n_tokens}
+    wrong = {name: len(batch[name]) for name, n in given.items() if name in batch and len(batch[name]) != n}
+    if placeholders != n_tokens or wrong or (bool(frames) and not any(name in batch for name in given)):
+        raise ModelInputError(
+            f"sound: {placeholders} placeholder tokens, got sounds of {n_tokens} and {wrong or 'nothing else'}; "
+            "a model must never be asked about a sound it is not given"
         )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...core import ConfigError, ModelInputError
-from ..inputs import tensor_bytes
+from ..inputs import audio_tokens, tensor_bytes
 
 # What shapes the tower's function without showing in its weights.
 _SETTINGS = (
@@ -32,6 +32,9 @@ _SETTINGS = (
 _INNER = ("deepstack_visual_indexes", "num_position_embeddings")  # of some families alone
 
 
+_OF_AUDIO = ("activation_function", "encoder_attention_heads", "encoder_layers", "n_window", "scale_embedding")
+
+
 def backbone_of(model: torch.nn.Module) -> Any:
     """The backbone inside PEFT adapters, or the model itself."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model  # type: ignore[operator]
@@ -44,6 +47,18 @@ def vision_tower(model: torch.nn.Module) -> Any | None:
     return None if encoder is network else encoder
 
 
+def audio_tower(model: torch.nn.Module) -> Any | None:
+    """The audio tower of a backbone, bare or in adapters; None of one that hears nothing."""
+    network = backbone_of(model)
+    encoder = network.get_encoder("audio")
+    return None if encoder is network else encoder
+
+
+def all_towers(model: torch.nn.Module) -> list[Any]:
+    """All towers of a backbone."""
+    return [tower for tower in (vision_tower(model), audio_tower(model)) if tower is not None]
+
+
 def check_frozen(model: torch.nn.Module) -> None:
     """Make sure that the features of today are those of tomorrow.
 
@@ -51,17 +66,22 @@ def check_frozen(model: torch.nn.Module) -> None:
         ConfigError: a text backbone, which has no tower.
         ModelInputError: a parameter of tower or merger is trainable, belongs to an adapter, or is sharded over ranks.
     """
-    tower = vision_tower(model)
-    if tower is None:
+    found = all_towers(model)
+    if not found:
         raise ConfigError("vision cache: a text backbone has no vision tower; leave it out")
-    if adapted := [name for name, module in tower.named_modules() if hasattr(module, "base_layer")]:
+    for tower in found:
+        _check_frozen(tower, "audio" if tower is audio_tower(model) else "vision")
+
+
+def _check_frozen(tower: torch.nn.Module, name: str) -> None:
+    if adapted := [at for at, module in tower.named_modules() if hasattr(module, "base_layer")]:
         raise ModelInputError(
-            f"vision cache: adapters change the vision tower, got {len(adapted)}, first {adapted[0]}; "
+            f"vision cache: adapters change the {name} tower, got {len(adapted)}, first {adapted[0]}; "
             "adapt the language model only (lora_target_modules), or leave the cache out"
         )
-    if trained := [name for name, weight in tower.named_parameters() if weight.requires_grad]:
+    if trained := [at for at, weight in tower.named_parameters() if weight.requires_grad]:
         raise ModelInputError(
-            f"vision cache: the vision tower is trainable, got {len(trained)} parameters, first {trained[0]}; "
+            f"vision cache: the {name} tower is trainable, got {len(trained)} parameters, first {trained[0]}; "
             "freeze it (train_vision: false), or leave the cache out"
         )
     if any(hasattr(weight, "ds_numel") and weight.numel() == 0 for weight in tower.parameters()):
@@ -79,6 +99,16 @@ def tower_sha256(model: torch.nn.Module) -> str:
     tower: Any = vision_tower(model)
     settings = {name: getattr(tower.config, name, None) for name in _SETTINGS}
     settings |= {name: value for name in _INNER if (value := getattr(tower.config, name, None)) is not None}
+    return _sha256(tower, settings)
+
+
+def audio_sha256(model: torch.nn.Module) -> str | None:
+    """The same of the audio tower; None of a backbone that hears nothing."""
+    tower: Any = audio_tower(model)
+    return None if tower is None else _sha256(tower, {name: getattr(tower.config, name, None) for name in _OF_AUDIO})
+
+
+def _sha256(tower: torch.nn.Module, settings: dict[str, Any]) -> str:
     total = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
     for name, weight in sorted(tower.state_dict().items()):
         total.update(f"{name} {weight.dtype} {tuple(weight.shape)}".encode())
@@ -88,18 +118,22 @@ def tower_sha256(model: torch.nn.Module) -> str:
 
 @torch.no_grad()
 def run_tower(model: torch.nn.Module, pixels: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Features of videos or of images, in one run of the tower.
+    """Features of videos, of images or of sounds, in one run of their tower.
 
     Args:
         model: the backbone, bare or in adapters, with whole weights.
         pixels: of `Encoder.pixels`, of one kind: `pixel_values_videos` with `video_grid_thw`, or `pixel_values` with
-            `image_grid_thw`.
+            `image_grid_thw`, or `audio_values` with `audio_frames`.
 
     Returns:
-        One (tokens, levels x hidden) tensor per video or image, in order, in the tower's dtype and on its device:
-        what leaves the merger, and beside it the feature maps of inner layers where the family has them.
+        One (tokens, levels x hidden) tensor per video, image or sound, in order, in the tower's dtype, on its
+        device: what leaves the merger, and beside it the feature maps of inner layers where the family has them.
     """
     backbone, tower = backbone_of(model).model, vision_tower(model)
+    if "audio_values" in pixels:
+        device, n_frames = next(all_towers(model)[-1].parameters()).device, pixels["audio_frames"]
+        features_TH = backbone.heard(pixels["audio_values"].to(device), n_frames.to(device))
+        return features_TH.split([audio_tokens(n) for n in n_frames.tolist()])
     device = next(tower.parameters()).device  # type: ignore[union-attr]
     values, grid, run = (
         ("pixel_values_videos", "video_grid_thw", backbone.get_video_features)

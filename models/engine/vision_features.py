@@ -1,4 +1,6 @@
-"""Features of the frozen vision tower, kept on disk: a segment is decoded and encoded once for all epochs and claims.
+"""Features of the frozen towers, kept on disk: a segment is decoded and encoded once for all epochs and claims.
+
+So is a sound, also that of a video, which is an entry beside the one of its pictures.
 
 An entry is named by a hash of everything its features depend on: content of the file, span, sampling, reader and
 resizing (`frame_cache`), the processor's arithmetic, the tower's weights and the dtype they are kept in. So it never
@@ -31,6 +33,7 @@ from tqdm import tqdm
 from transformers import __version__ as transformers_version
 
 from ...core import (
+    Audio,
     ConfigError,
     DamagedEntryError,
     EntryStore,
@@ -52,13 +55,15 @@ from ..inputs import (
     Encoder,
     MediaFeatures,
     PieceFeatures,
+    heard,
     pack_features,
     read_media,
+    silent,
     unpack_features,
 )
-from .towers import check_frozen, run_tower, tower_sha256, vision_tower
+from .towers import audio_sha256, check_frozen, run_tower, tower_sha256, vision_tower
 
-Piece = Visual
+Piece = Visual | Audio
 
 MAX_PATCHES = 16_384  # that the tower sees at once, unless one segment alone has more
 
@@ -178,6 +183,7 @@ class VisionFeatures:
         self.directory, self.dtype = Path(directory).absolute(), dtype
         self.encoder, self.media_root, self.frame_cache = encoder, media_root, frame_cache
         self.tower = tower_sha256(model)
+        self._heard_by = _heard_by(encoder, audio_sha256(model), dtype)
         self.hits = self.computed = self.damaged = self.not_kept = 0
         self._max_bytes = int(max_gib * 2**30)
         self._hashes, self._store = FileHashes(self.directory), EntryStore(self.directory, self._max_bytes)
@@ -271,7 +277,10 @@ class VisionFeatures:
         problems, n_tokens = {}, 0
         for piece in pieces:
             try:
-                n_tokens += self.encoder.count_visual_tokens(piece, self.media_root)
+                if isinstance(piece, Audio):
+                    n_tokens += self.encoder.count_audio_tokens(piece, self.media_root)
+                else:
+                    n_tokens += self.encoder.count_visual_tokens(piece, self.media_root)
             except ProofreelError as error:
                 problems[piece] = str(error)
         n_bytes = n_tokens * hidden * DTYPES[self.dtype].itemsize + 1024 * len(pieces)  # and their headers
@@ -296,13 +305,14 @@ class VisionFeatures:
             raise MediaError(
                 f"{media_name(piece)}: changes while it is read, got another content; wait until it is complete"
             )
-        n_frames = len(media.videos[0].times_s) if media.videos else 1
-        return PiecePixels(piece, key, n_frames, self.encoder.pixels(media))
+        pixels = self.encoder.pixels(media)
+        n_frames = len(media.videos[0].times_s) if media.videos else len(pixels.get("audio_values", "1"))
+        return PiecePixels(piece, key, n_frames, pixels)
 
     def _compute(self, decoded_pieces: Sequence[PiecePixels], model: torch.nn.Module) -> dict[Piece, PieceFeatures]:
         """Show pieces to the tower, all videos at once and all images at once, and keep what it makes of them."""
         features: dict[Piece, PieceFeatures] = {}
-        for kind in (Moving, Image):
+        for kind in (Moving, Image, Audio):
             some = [shown for shown in decoded_pieces if isinstance(shown.piece, kind)]
             if some:
                 pixels = {name: torch.cat([shown.pixels[name] for shown in some]) for name in some[0].pixels}
@@ -317,7 +327,9 @@ class VisionFeatures:
                 "check its dtype and weights"
             )
         video = isinstance(shown.piece, Moving)
-        t, h, w = shown.pixels["video_grid_thw" if video else "image_grid_thw"][0].tolist()
+        t, h, w = shown.n_frames, 1, 1  # of a sound
+        if not isinstance(shown.piece, Audio):
+            t, h, w = shown.pixels["video_grid_thw" if video else "image_grid_thw"][0].tolist()
         seconds, times_s = shown.pixels.get("second_per_grid_ts"), shown.pixels.get(PATCH_TIMES)
         features = PieceFeatures(
             features_TH.to("cpu", DTYPES[self.dtype]),
@@ -355,18 +367,22 @@ class VisionFeatures:
         if isinstance(piece, VideoSegment) and piece.absent:
             read_media((piece,), self.encoder.sampling, self.media_root)  # which words the error
         content = self._hashes.of_piece(piece, piece_stamps(piece, self.media_root), self.media_root)
+        if isinstance(piece, Audio):
+            span = f"{float(piece.start_s)} {piece.end_s if piece.end_s is None else float(piece.end_s)}"
+            return hashlib.sha256(f"Audio {content} {span} {self._heard_by}".encode()).hexdigest()
         moving = VideoSegment(piece.path) if isinstance(piece, Image) else piece
         pixels = frames_key(content, moving, self.encoder.sampling)
         return hashlib.sha256(f"{type(piece).__name__} {pixels} {self._made_by}".encode()).hexdigest()
 
 
 def _shown(evidence: tuple[Evidence, ...]) -> list[Piece]:
-    return [e for e in evidence if isinstance(e, Visual)]
+    return [*(silent(e) for e in evidence if isinstance(e, Visual)), *heard(evidence)]
 
 
 def _in_order(evidence: tuple[Evidence, ...], features: Mapping[Piece, PieceFeatures]) -> MediaFeatures:
-    videos = tuple(features[e] for e in evidence if isinstance(e, Moving))
-    return MediaFeatures(videos, tuple(features[e] for e in evidence if isinstance(e, Image)))
+    videos = tuple(features[silent(e)] for e in evidence if isinstance(e, Moving))
+    images = tuple(features[e] for e in evidence if isinstance(e, Image))
+    return MediaFeatures(videos, images, tuple(features[sound] for sound in heard(evidence)))
 
 
 def _made_by(encoder: Encoder, tower: str, dtype: str) -> str:
@@ -379,6 +395,16 @@ def _made_by(encoder: Encoder, tower: str, dtype: str) -> str:
         "transformers": transformers_version,
         "processors": [{name: getattr(p, name, None) for name in _PROCESSOR_SETTINGS} for p in processors],
     }
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def _heard_by(encoder: Encoder, tower: str | None, dtype: str) -> str | None:
+    """The same of sounds; None where the backbone hears nothing."""
+    if tower is None:
+        return None
+    extractor = encoder.processor.feature_extractor
+    settings = {name: getattr(extractor, name) for name in ("sampling_rate", "hop_length", "n_fft", "feature_size")}
+    what = {"format": FORMAT, "tower": tower, "dtype": dtype, "transformers": transformers_version, **settings}
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         claim_positions,
         mrope_positions,
     )
+    from .sound import audio_tokens, heard, mel_frames, silent
     from .windowing import Windowing
 
 __all__ = [
@@ -50,10 +51,14 @@ __all__ = [
     "TimeRule",
     "VisionLayout",
     "Windowing",
+    "audio_tokens",
     "claim_positions",
+    "heard",
+    "mel_frames",
     "mrope_positions",
     "pack_features",
     "read_media",
+    "silent",
     "template_of",
     "tensor_bytes",
     "unpack_features",

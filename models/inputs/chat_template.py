@@ -36,7 +36,7 @@ _SYSTEM, _FIRST, _SECOND = (
 
 @dataclass(frozen=True)
 class ChatTurns:
-    """What stands around the turns of a conversation, and in the place of a video or an image."""
+    """What stands around the turns of a conversation, and in the place of a video, an image or a sound."""
 
     before_system: str
     after_system: str
@@ -45,6 +45,7 @@ class ChatTurns:
     before_answer: str
     video: str = ""
     image: str = ""
+    audio: str = ""
 
     def system(self, text: str) -> str:
         """The system turn."""
@@ -52,7 +53,7 @@ class ChatTurns:
 
     def user(self, parts: Sequence[Mapping[str, str]]) -> str:
         """A user turn of parts as `Prompt.parts` gives them."""
-        media = {"video": self.video, "image": self.image}
+        media = {"video": self.video, "image": self.image, "audio": self.audio}
         inner = "".join(part["text"] if part["type"] == "text" else media[part["type"]] for part in parts)
         return f"{self.before_user}{inner}{self.after_user}"
 
@@ -65,6 +66,7 @@ CHATML = ChatTurns(
 QWEN_VL = dataclasses.replace(
     CHATML, video="<|vision_start|><|video_pad|><|vision_end|>", image="<|vision_start|><|image_pad|><|vision_end|>"
 )
+_PARTS = (("video", "image_processor"), ("image", "image_processor"), ("audio", "feature_extractor"))
 KNOWN_TEMPLATES = {
     "a0bc6f6fc7a29a80017a433e8f03a1cc1236e838a944a2d034295a60c4f2fddb": QWEN_VL,  # of Qwen2.5-VL as released
     "cf163192df3dcdd4d4a5a8d942c8a013e298904e4b66a65ef353821fc15d1098": QWEN_VL,  # of the tiny models
@@ -189,15 +191,16 @@ def chat_turns(processor: Any, where: str | Path = "chat template") -> ChatTurns
     turns = KNOWN_TEMPLATES.get(hashlib.sha256(template.encode()).hexdigest())
     if turns is None:
         names = json.dumps(processor.tokenizer.special_tokens_map)
-        turns = _rendered_turns(template, names, hasattr(processor, "image_processor"), str(where))
+        shown = tuple(kind for kind, part in _PARTS if hasattr(processor, part))
+        turns = _rendered_turns(template, names, shown, str(where))
     return turns
 
 
 @lru_cache(maxsize=64)
-def _rendered_turns(template: str, names: str, sees: bool, where: str) -> ChatTurns:
+def _rendered_turns(template: str, names: str, kinds: tuple[str, ...], where: str) -> ChatTurns:
     with ChatRenderer(template, json.loads(names), where) as render:
-        conversation = _conversation(sees)
-        media = [_FIRST, {"type": "video"}, _SECOND, {"type": "image"}, _FIRST] if sees else [_FIRST]
+        conversation = _conversation(bool(kinds))
+        media = [_FIRST, *(part for kind in kinds for part in ({"type": kind}, _FIRST))]
         system = render(conversation(), False)
         first = _after(system, render(conversation([_FIRST]), False), where)
         second = _after(system + first, render(conversation([_FIRST], [f" {_SECOND}\n"])), where)
@@ -205,10 +208,10 @@ def _rendered_turns(template: str, names: str, sees: bool, where: str) -> ChatTu
     before_system, after_system = _around(system, _SYSTEM, where)
     before_user, after_user = _around(first, _FIRST, where)
     _, after_claim = _around(second, f" {_SECOND}\n", where)
-    _, *places = shown.replace(_SECOND, _FIRST).split(_FIRST)
-    video, image = (places[0], places[1]) if sees and len(places) == 3 else ("", "")
+    _, *places = shown.split(_FIRST)
+    written = dict(zip(kinds, places, strict=False)) if len(places) == len(kinds) + 1 else {}
     answer = after_claim.removeprefix(after_user)
-    turns = ChatTurns(before_system, after_system, before_user, after_user, answer, video, image)
+    turns = ChatTurns(before_system, after_system, before_user, after_user, answer, **written)
     parts = [part if isinstance(part, dict) else {"type": "text", "text": part} for part in media]
     claim = turns.user([{"type": "text", "text": f" {_SECOND}\n"}]) + turns.before_answer
     if (turns.system(_SYSTEM), turns.user(parts), claim) != (system, shown, second):

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from ...core import (
+    Audio,
     Evidence,
     Image,
     MediaError,
@@ -34,6 +35,8 @@ from ...data_prep.media import (
     FrameCache,
     Frames,
     FrameSampling,
+    Sound,
+    count_samples,
     fetched,
     frame_times,
     frames_shown,
@@ -41,13 +44,22 @@ from ...data_prep.media import (
     image_size,
     probe_guarded,
     read_media_piece,
+    read_sound,
     shown_times,
     target_size,
 )
 from .chat_template import ChatTurns
 from .chat_text import ChatText
 from .features import PATCH_TIMES, MediaFeatures
-from .mrope import PositionRule, TimeRule, VisionLayout, grids_of_frames, mrope_positions
+from .mrope import (
+    PositionRule,
+    TimeRule,
+    VisionLayout,
+    in_chunks,
+    mrope_positions,
+    temporal_positions,
+)
+from .sound import audio_tokens, heard, log_mel, mel_frames, silent
 
 _SHORTEN = "lower sampling.max_frames or max_pixels, shorten the span, or raise max_tokens"
 
@@ -62,7 +74,8 @@ class EncodedEvidence:
         next_position: where every claim starts.
         vision: `pixel_values_videos`, `video_grid_thw`, `second_per_grid_ts`, `pixel_values`, `image_grid_thw`, those
             that apply, as the backbone's forward takes them; or, in place of the pixels, `video_features` and
-            `image_features` (tokens of all videos or images in order, hidden).
+            `image_features` (tokens of all videos or images in order, hidden). Of sounds `audio_values` (frames of all
+            in order, mel bins) or `audio_features` (tokens, hidden), and `audio_frames` (how many frames each has).
     """
 
     ids_P: torch.Tensor
@@ -73,7 +86,9 @@ class EncodedEvidence:
 
 @dataclass(frozen=True)
 class Media:
-    """Decoded evidence: frames of each video segment and pixels of each image, in the order of the evidence.
+    """Decoded evidence: frames of each video segment, pixels of each image, sounds; in the order of the evidence.
+
+    A video that is heard has its sound among `sounds`, at its place.
 
     `sized` says that they have the size the network sees, so that nothing resizes them again: the rule is not always
     its own fixed point. Frames of other making (golden inputs, drawings) are sized by the processor.
@@ -82,6 +97,7 @@ class Media:
     videos: tuple[Frames, ...] = ()
     images_HWC: tuple[np.ndarray, ...] = ()
     sized: bool = False
+    sounds: tuple[Sound, ...] = ()
 
 
 def read_media(
@@ -90,7 +106,7 @@ def read_media(
     media_root: str | Path | None = None,
     cache: FrameCache | None = None,
 ) -> Media:
-    """Decode what the evidence shows, or take it from the cache.
+    """Decode what the evidence shows and lets hear, or take it from the cache.
 
     `MediaError` names the file; absent media is an error, not an empty clip.
     """
@@ -100,14 +116,19 @@ def read_media(
         if isinstance(e, VideoSegment) and e.absent:
             raise MediaError(f"{e.path}: media is marked absent; add the file and rebuild with media: required")
         if isinstance(e, Moving):
-            videos.append(read(e, sampling, media_root))
+            videos.append(read(silent(e), sampling, media_root))
         elif isinstance(e, Image):
             images.append(read(e, sampling, media_root).pixels_FHWC[0])
-    return Media(tuple(videos), tuple(images), sized=True)
+    sounds = tuple(_read_sound(piece, media_root) for piece in heard(evidence))
+    return Media(tuple(videos), tuple(images), sized=True, sounds=sounds)
 
 
 def _read_guarded(piece: Visual, sampling: FrameSampling, media_root: str | Path | None) -> Frames:
     return guarded(read_media_piece, piece, sampling, media_root, name=fetched(piece, media_root))
+
+
+def _read_sound(piece: Audio, media_root: str | Path | None) -> Sound:
+    return guarded(read_sound, piece, media_root, name=fetched(piece, media_root))
 
 
 class Encoder:
@@ -144,12 +165,18 @@ class Encoder:
         return self._ids(self.chat.claim(claim, context))
 
     def check_readable(self, evidence: tuple[Evidence, ...]) -> None:
-        """`ModelInputError` if the backbone has no vision tower and the evidence is visual; call it before decoding."""
+        """`ModelInputError` if the backbone lacks a tower that the evidence needs; call it before decoding."""
         shown = next((e for e in evidence if isinstance(e, Visual)), None)
         if shown is not None and not self.layout.sees:
             raise ModelInputError(
                 f"evidence: a text backbone reads transcripts and passages only, got {type(shown).__name__} "
                 f"{media_name(shown)!r}; give its transcript, or ask a verifier that sees"
+            )
+        if not self.layout.hears and (sounds := heard(evidence)):
+            kind = "sees but hears nothing" if self.layout.sees else "reads transcripts and passages only"
+            raise ModelInputError(
+                f"evidence: this backbone {kind}, got the sound of {media_name(sounds[0])!r}; give its transcript, "
+                "leave out a video's sound, or ask a verifier that hears (Qwen2.5-Omni)"
             )
 
     def evidence(self, evidence: tuple[Evidence, ...], media: Media | MediaFeatures) -> EncodedEvidence:
@@ -166,13 +193,16 @@ class Encoder:
         self.check_readable(evidence)
         vision = media.vision() if isinstance(media, MediaFeatures) else self.pixels(media)
         times_s = vision.pop(PATCH_TIMES, None)
-        ids = self._expand(self._ids(self._prefix(evidence, vision.get("video_grid_thw"), times_s)), vision)
+        text = self._prefix(evidence, vision.get("video_grid_thw"), times_s)
+        ids = self._expand(self._ids(text), vision, evidence)
+        n_audio = [audio_tokens(n) for n in vision["audio_frames"].tolist()] if "audio_frames" in vision else []
         positions, start = mrope_positions(
             ids,
             self.layout,
             image_grids_N3=vision.get("image_grid_thw"),
             video_grids_N3=vision.get("video_grid_thw"),
             seconds_per_grid_N=vision.get("second_per_grid_ts"),
+            audio_tokens_N=torch.tensor(n_audio, dtype=torch.long),
             rule=self.rule,
             time_rule=self.time_rule,
         )
@@ -184,30 +214,45 @@ class Encoder:
             raise ModelInputError(
                 f"media: a text backbone takes no pixels, got {n_shown} videos or images; leave them out"
             )
+        if media.sounds and not self.layout.hears:
+            raise ModelInputError(
+                f"media: a backbone that hears nothing, got {len(media.sounds)} sounds; leave them out"
+            )
         resize = not media.sized
-        return {**self._videos(media.videos, resize), **self._images(media.images_HWC, resize)}
+        shown = {**self._videos(media.videos, resize), **self._images(media.images_HWC, resize)}
+        return {**shown, **self._sounds(media.sounds)}
 
     def count_prefix_tokens(self, evidence: tuple[Evidence, ...], media_root: str | Path | None = None) -> int:
         """`len(evidence(...).ids_P)` without decoding the videos: only their headers are read."""
         self.check_readable(evidence)
         shown = [e for e in evidence if isinstance(e, Visual)]
         n_visual = sum(self.count_visual_tokens(e, media_root) for e in shown)
-        return self.count_text_tokens(evidence, media_root) + n_visual
+        n_audio = sum(self.count_audio_tokens(e, media_root) for e in heard(evidence))
+        return self.count_text_tokens(evidence, media_root) + n_visual + n_audio
 
     def count_text_tokens(self, evidence: tuple[Evidence, ...], media_root: str | Path | None = None) -> int:
-        """Tokens of a prefix that stand for no video or image; times between the frames of a video are among them."""
+        """Tokens of a prefix that stand for no video, image or sound; times between frames are among them."""
         grids, times_s = None, None
         if self.layout.frame_turn and (videos := [e for e in evidence if isinstance(e, Moving)]):
             times = [self._patch_times(self._shown_times(video, media_root)) for video in videos]
             grids = torch.tensor([[len(of_video), 1, 1] for of_video in times])
             times_s = torch.tensor([time_s for of_video in times for time_s in of_video], dtype=torch.float64)
         ids = self._ids(self._prefix(evidence, grids, times_s))
-        return int((~torch.isin(ids, torch.tensor([self.layout.image_token_id, self.layout.video_token_id]))).sum())
+        layout = self.layout
+        media = torch.tensor([layout.image_token_id, layout.video_token_id, layout.audio_token_id])
+        ends = 2 * sum(isinstance(e, VideoSegment) and e.sound for e in evidence)  # around the sound of a video
+        return int((~torch.isin(ids, media)).sum()) + ends
 
     def count_visual_tokens(self, piece: Visual, media_root: str | Path | None = None) -> int:
         """Tokens of one video or image, from its header."""
         n_patches, height, width = self.grid(piece, media_root)
         return n_patches * height * width // self.merge_side**2
+
+    def count_audio_tokens(self, sound: Audio, media_root: str | Path | None = None) -> int:
+        """Tokens of a sound, from its header."""
+        self.check_readable((sound,))
+        n_samples = guarded(count_samples, sound, media_root, name=fetched(sound, media_root))
+        return audio_tokens(mel_frames(n_samples, self.processor.feature_extractor))
 
     def grid(self, piece: Visual, media_root: str | Path | None = None) -> tuple[int, int, int]:
         """Temporal, vertical and horizontal patches of one video or image before merging, from its header."""
@@ -243,10 +288,7 @@ class Encoder:
             return text
         before, *after = text.split(self.chat.turns.video)
         if len(after) != len(grids_N3):
-            raise ModelInputError(
-                f"evidence: {len(after)} video placeholders, got pixels for {len(grids_N3)}; "
-                "a model must never be asked about pixels it is not given"
-            )
+            raise _blind("video", len(after), len(grids_N3))
         turns = [self.layout.frame_turn.format(seconds=time_s) for time_s in times_s.tolist()]
         for rest, n_patches in zip(after, grids_N3[:, 0].tolist(), strict=True):
             before += "".join(turns[:n_patches]) + rest
@@ -316,6 +358,12 @@ class Encoder:
         )
         return {"pixel_values": out["pixel_values"], "image_grid_thw": out["image_grid_thw"]}
 
+    def _sounds(self, sounds: tuple[Sound, ...]) -> dict[str, torch.Tensor]:
+        if not sounds:
+            return {}
+        frames = [log_mel(self.processor.feature_extractor, sound.samples_N) for sound in sounds]
+        return {"audio_values": torch.cat(frames), "audio_frames": torch.tensor([len(each) for each in frames])}
+
     def _size(self, n_frames: int = 1) -> dict[str, int]:
         """The processor's bounds on pixels, of so many frames together."""
         return {
@@ -323,26 +371,77 @@ class Encoder:
             "longest_edge": self.sampling.max_pixels * n_frames,
         }
 
-    def _expand(self, ids_T: torch.Tensor, vision: dict[str, torch.Tensor]) -> torch.Tensor:
-        """Repeat each placeholder once per visual token of its grid."""
-        repeats = torch.ones_like(ids_T)
-        merge = self.layout.spatial_merge_size**2
-        for token, grid in (
-            (self.layout.video_token_id, "video_grid_thw"),
-            (self.layout.image_token_id, "image_grid_thw"),
+    def _expand(
+        self, ids_T: torch.Tensor, vision: dict[str, torch.Tensor], evidence: tuple[Evidence, ...]
+    ) -> torch.Tensor:
+        """In the place of each placeholder, the tokens of what stands there."""
+        runs = self._runs(vision, evidence)
+        parts, first = [], 0
+        for i in torch.isin(ids_T, torch.tensor(list(runs))).nonzero()[:, 0].tolist():
+            if not (of_kind := runs[int(ids_T[i])]):
+                raise _blind("further", 1, 0)
+            parts += [ids_T[first:i], of_kind.pop(0)]
+            first = i + 1
+        if left := sum(map(len, runs.values())):
+            raise _blind("no", 0, left)
+        return torch.cat([*parts, ids_T[first:]])
+
+    def _runs(self, vision: dict[str, torch.Tensor], evidence: tuple[Evidence, ...]) -> dict[int, list[torch.Tensor]]:
+        """By placeholder, the tokens of each piece in order; those of a video that is heard hold its sound's."""
+        layout, merge = self.layout, self.layout.spatial_merge_size**2
+        grids = {
+            kind: vision.get(f"{kind}_grid_thw", torch.zeros(0, 3, dtype=torch.long)) for kind in ("video", "image")
+        }
+        sounds = [audio_tokens(n) for n in vision["audio_frames"].tolist()] if "audio_frames" in vision else []
+        videos = [e for e in evidence if isinstance(e, Moving)]
+        for kind, n_named, n_given in (
+            ("video", len(videos), len(grids["video"])),
+            ("image", sum(isinstance(e, Image) for e in evidence), len(grids["image"])),
+            ("sound", len(heard(evidence)), len(sounds)),
         ):
-            grids_N3 = vision.get(grid, torch.zeros(0, 3, dtype=torch.long))
-            if self.layout.frame_turn and token == self.layout.video_token_id:
-                grids_N3 = grids_of_frames(grids_N3)
-            n_tokens = grids_N3.prod(-1) // merge
-            where = ids_T == token
-            if int(where.sum()) != len(n_tokens):
-                raise ModelInputError(
-                    f"evidence: {int(where.sum())} {grid.split('_')[0]} placeholders, got pixels for {len(n_tokens)}; "
-                    "a model must never be asked about pixels it is not given"
-                )
-            repeats[where] = n_tokens
-        return torch.repeat_interleave(ids_T, repeats)
+            if n_named != n_given:
+                raise _blind(kind, n_named, n_given)
+        own = iter(sounds)  # in the order of the evidence, as `heard` has them
+        image, video, audio = layout.image_token_id, layout.video_token_id, layout.audio_token_id
+        runs = {image: [_repeated(image, int(grid.prod()) // merge) for grid in grids["image"]], video: [], audio: []}
+        video_grids = iter(grids["video"])
+        seconds = iter(vision.get("second_per_grid_ts", ()))
+        for e in evidence:
+            n_audio = next(own) if heard((e,)) else None
+            if isinstance(e, Audio):
+                runs[audio].append(_repeated(audio, n_audio or 0))
+            if not isinstance(e, Moving):
+                continue
+            grid, seconds_per_grid = next(video_grids), next(seconds, None)
+            n_tokens, n_patches = int(grid.prod()) // merge, int(grid[0])
+            if layout.frame_turn:
+                runs[video] += [_repeated(video, n_tokens // n_patches)] * n_patches
+            elif n_audio is not None and seconds_per_grid is not None:
+                runs[video].append(self._sounded(grid, seconds_per_grid[None], n_audio))
+            else:
+                runs[video].append(_repeated(video, n_tokens))
+        return runs
+
+    def _sounded(self, grid: torch.Tensor, seconds_N: torch.Tensor, n_audio: int) -> torch.Tensor:
+        """Tokens of a video with its sound, in chunks, and those of the sound's start and end around them."""
+        layout, n_patches = self.layout, int(grid[0])
+        time_T = temporal_positions(n_patches, seconds_N, layout.tokens_per_second, self.time_rule)[0]
+        time_T = time_T.repeat_interleave(int(grid[1:].prod()) // layout.spatial_merge_size**2)
+        order = torch.cat(in_chunks(time_T, n_audio, layout))
+        ids = torch.where(order < len(time_T), layout.video_token_id, layout.audio_token_id)
+        return torch.cat([torch.tensor([layout.audio_start_id]), ids, torch.tensor([layout.audio_end_id])])
+
+
+def _repeated(token_id: int, n_tokens: int) -> torch.Tensor:
+    return torch.full((n_tokens,), token_id)
+
+
+def _blind(kind: str, n_named: int, n_given: int) -> ModelInputError:
+    given = "sounds" if kind == "sound" else "pixels"
+    return ModelInputError(
+        f"evidence: {n_named} {kind} placeholders, got {given} for {n_given}; "
+        "a model must never be asked about pixels it is not given"
+    )
 
 
 def _check_patches(processor: Any, layout: VisionLayout) -> None:

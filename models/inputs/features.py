@@ -21,13 +21,14 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 @dataclass(frozen=True)
 class PieceFeatures:
-    """One video or image after the vision tower: all the network needs of it, in place of its pixels.
+    """One video, image or sound after its tower: all the network needs of it, in place of its pixels.
 
     Attributes:
         features_TH: (tokens, hidden) after the tower's merger, in any floating dtype; the network casts them. Further
             feature maps of the tower (`VisionLayout.levels`) stand beside it: (tokens, levels x hidden).
         grid: temporal, vertical and horizontal patches, before merging.
-        n_frames: frames the tower was shown; 1 for an image.
+            Of a sound: its mel frames, and twice 1.
+        n_frames: frames the tower was shown; 1 for an image; mel frames of a sound.
         seconds_per_grid: seconds between temporal patches; None for an image.
         patch_times_s: when each temporal patch is shown, of a video that is written frame by frame; else None.
     """
@@ -41,10 +42,11 @@ class PieceFeatures:
 
 @dataclass(frozen=True)
 class MediaFeatures:
-    """Evidence that needs neither decoding nor the vision tower; videos and images in the order of the evidence."""
+    """Evidence that needs neither decoding nor towers; videos, images and sounds in the order of the evidence."""
 
     videos: tuple[PieceFeatures, ...] = ()
     images: tuple[PieceFeatures, ...] = ()
+    sounds: tuple[PieceFeatures, ...] = ()
 
     def vision(self) -> dict[str, torch.Tensor]:
         """Features, grids and seconds, under the names by which a batch knows them."""
@@ -61,6 +63,9 @@ class MediaFeatures:
         if self.images:
             inputs["image_features"] = torch.cat([i.features_TH for i in self.images])
             inputs["image_grid_thw"] = torch.tensor([i.grid for i in self.images])
+        if self.sounds:
+            inputs["audio_features"] = torch.cat([s.features_TH for s in self.sounds])
+            inputs["audio_frames"] = torch.tensor([s.n_frames for s in self.sounds])
         return inputs
 
 

@@ -19,6 +19,7 @@ Shape suffixes: _T tokens, _3T the three rotary axes (time, height, width) by to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -49,6 +50,10 @@ class VisionLayout:
         levels: feature maps of the tower per visual token: what leaves its merger, then those of inner layers that are
             added to the first layers of the language model (DeepStack, arXiv 2406.04334).
         video_budget: the processor's bounds on pixels are those of a whole video, not of a frame.
+        audio_token_id: the placeholder of a sound; negative where the backbone hears nothing.
+        audio_start_id, audio_end_id: what stands around the placeholders of a sound, also of one that a video has.
+        seconds_per_chunk: of a video with its sound, which is written as a chunk of pictures, what is heard in it, the
+            next chunk, and so on.
     """
 
     image_token_id: int
@@ -59,6 +64,15 @@ class VisionLayout:
     frame_turn: str = ""
     levels: int = 1
     video_budget: bool = False
+    audio_token_id: int = -3
+    audio_start_id: int = -4
+    audio_end_id: int = -5
+    seconds_per_chunk: float = 0.0
+
+    @property
+    def hears(self) -> bool:
+        """Whether the backbone has placeholders of sounds."""
+        return self.audio_token_id >= 0
 
     @property
     def sees(self) -> bool:
@@ -78,6 +92,7 @@ def mrope_positions(
     image_grids_N3: torch.Tensor | None = None,
     video_grids_N3: torch.Tensor | None = None,
     seconds_per_grid_N: torch.Tensor | None = None,
+    audio_tokens_N: torch.Tensor | None = None,
     rule: PositionRule = "published",
     time_rule: TimeRule = "rounded",
 ) -> tuple[torch.Tensor, int]:
@@ -90,7 +105,8 @@ def mrope_positions(
         video_grids_N3: (videos, 3) likewise.
         seconds_per_grid_N: (videos,) seconds between neighbouring temporal patches, from the real frame times. Not
             needed where a video is written frame by frame: every temporal patch then stands like an image.
-        rule: where text resumes after a video.
+        audio_tokens_N: (sounds,) placeholder tokens of each sound, those of videos among them, in order.
+        rule: where text resumes after a video without sound.
         time_rule: how a temporal position becomes whole.
 
     Returns:
@@ -109,26 +125,77 @@ def mrope_positions(
         layout.image_token_id: _grid_queue(image_grids_N3, None),
         layout.video_token_id: _grid_queue(video_grids_N3, seconds_per_grid_N),
     }
+    sounds = [] if audio_tokens_N is None else audio_tokens_N.tolist()
+    media = {*grids, layout.audio_token_id}
     parts: list[torch.Tensor] = []
     ids, start, i = ids_T.tolist(), 0, 0
     while i < len(ids):
-        if ids[i] in grids:
-            if not grids[ids[i]]:
-                raise ModelInputError(f"positions: placeholder {ids[i]} at token {i} has no grid left; pass its pixels")
+        if ids[i] in media and not (sounds if ids[i] == layout.audio_token_id else grids[ids[i]]):
+            raise ModelInputError(
+                f"positions: placeholder {ids[i]} at token {i} has no grid left; pass its pixels, or the sound's length"
+            )
+        if ids[i] == layout.audio_token_id:
+            n_tokens = sounds.pop(0)
+            part = (torch.arange(n_tokens) + start).expand(3, -1)
+            _check_run(ids, i, n_tokens)
+            start += n_tokens
+        elif ids[i] == layout.video_token_id and i and ids[i - 1] == layout.audio_start_id:
+            if not sounds:
+                raise ModelInputError(
+                    f"positions: a video with its sound at token {i} has no sound left; pass its length"
+                )
+            parts[-1] = parts[-1].clone()
+            parts[-1][:, -1] -= 1  # both starts, of the video and of its sound, stand at one position
+            grid = grids[layout.video_token_id].pop(0)
+            part, start = _sounded_block(*grid, sounds.pop(0), start - 1, layout, time_rule)
+            n_tokens = part.shape[1]
+            if ids[i + n_tokens - 2 : i + n_tokens - 1] != [layout.audio_end_id]:
+                raise ModelInputError(f"positions: a video with its sound meets other placeholders, from token {i} on")
+        elif ids[i] in grids:
             part, n_tokens, start = _vision_block(*grids[ids[i]].pop(0), start, layout, rule, time_rule)
-            if ids[i : i + n_tokens] != [ids[i]] * n_tokens:
-                raise ModelInputError(f"positions: a grid of {n_tokens} tokens meets fewer placeholders at token {i}")
+            _check_run(ids, i, n_tokens)
         else:
-            n_tokens = next((j for j in range(i, len(ids)) if ids[j] in grids), len(ids)) - i
+            n_tokens = next((j for j in range(i, len(ids)) if ids[j] in media), len(ids)) - i
             part = (torch.arange(n_tokens) + start).expand(3, -1)
             start += n_tokens
         parts.append(part)
         i += n_tokens
-    if left := sum(len(queue) for queue in grids.values()):
+    if left := len(sounds) + sum(len(queue) for queue in grids.values()):
         raise ModelInputError(
-            f"positions: {left} images or videos have no placeholder tokens; render them in the prompt"
+            f"positions: {left} images, videos or sounds have no placeholder tokens; render them in the prompt"
         )
     return torch.cat(parts, 1) if parts else torch.zeros(3, 0, dtype=torch.long), start
+
+
+def in_chunks(time_T: torch.Tensor, n_audio: int, layout: VisionLayout) -> list[torch.Tensor]:
+    """A video with its sound in the order in which it is written: runs of token numbers, a chunk's pictures first.
+
+    Args:
+        time_T: (T,) positions in time of the video's tokens, from its start.
+        n_audio: tokens of its sound, each one position long; they are numbered from T on.
+        layout: of the backbone.
+    """
+    length = int(layout.tokens_per_second * layout.seconds_per_chunk)
+    pictures = _runs(time_T.tolist(), length)
+    sounds = _runs(list(range(n_audio)), length)
+    runs = []
+    for j in range(max(len(pictures), len(sounds))):
+        runs += [torch.arange(*pictures[j])] if j < len(pictures) else []
+        runs += [torch.arange(*sounds[j]) + len(time_T)] if j < len(sounds) else []
+    return runs
+
+
+def _runs(times: list[int], length: int) -> list[tuple[int, int]]:
+    """Where tokens at increasing times are cut into chunks: at the first that lies beyond the end of its chunk.
+
+    As the family's own code does it: one chunk ends at most at each token, so that a step longer than a chunk, of
+    frames more than `seconds_per_chunk` apart, lets later tokens catch up one by one.
+    """
+    cuts = [0]
+    for i, time in enumerate(times):
+        if time >= len(cuts) * length:
+            cuts.append(i)
+    return list(pairwise([*cuts, len(times)]))
 
 
 def grids_of_frames(grids_N3: torch.Tensor) -> torch.Tensor:
@@ -165,6 +232,27 @@ def _grid_queue(grids_N3: torch.Tensor | None, seconds_N: torch.Tensor | None) -
     if len(seconds) != len(grids):
         raise ModelInputError(f"positions: {len(grids)} grids but {len(seconds)} seconds per grid; give one per video")
     return list(zip(grids, seconds, strict=True))
+
+
+def _check_run(ids: list[int], i: int, n_tokens: int) -> None:
+    if ids[i : i + n_tokens] != [ids[i]] * n_tokens:
+        raise ModelInputError(f"positions: a piece of {n_tokens} tokens meets fewer placeholders at token {i}")
+
+
+def _sounded_block(
+    grid: list[int], seconds: float | None, n_audio: int, start: int, layout: VisionLayout, time_rule: TimeRule
+) -> tuple[torch.Tensor, int]:
+    """Positions of a video with its sound and of the two ends after it, and where text resumes.
+
+    Both ends stand at one position, behind the last chunk, which need not hold the largest position: so the family was
+    trained.
+    """
+    video, _, _ = _vision_block(grid, seconds, start, layout, "published", time_rule)
+    audio = (torch.arange(n_audio) + start).expand(3, -1)
+    runs = in_chunks(video[0] - start, n_audio, layout)
+    block = torch.cat([video, audio], 1)
+    end = int(block[:, runs[-1]].max()) + 1
+    return torch.cat([block[:, torch.cat(runs)], torch.full((3, 2), end)], 1), end + 1
 
 
 def _vision_block(

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import BitsAndBytesConfig, Qwen2_5_VLConfig, Qwen2Config
 
-from proofreel.models.backbones import qwen3_vl, qwen25_vl
+from proofreel.models.backbones import qwen3_vl, qwen25_omni, qwen25_vl
 from proofreel.models.backbones.base import TinySizes
 from proofreel.models.backbones.families import BACKBONES, published_config, vision_layout
 from proofreel.models.backbones.load import load_backbone, run_without_graph_while_frozen
@@ -24,6 +24,7 @@ from proofreel.models.backbones.shapes import Parameters
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import use_prefix_split
+from proofreel.models.engine.towers import all_towers
 from proofreel.train.memory import GIB, Engine, Estimate, Load, Setting, estimate
 
 ONE = Engine()
@@ -196,6 +197,8 @@ def config_of(family, sizes):
     """A small configuration; of Qwen3-VL one whose queries are twice as wide as its hidden states, as in the 4B."""
     if family == "qwen2_5_vl":
         return qwen25_vl.tiny_config(IDS, sizes)
+    if family == "qwen2_5_omni_thinker":
+        return qwen25_omni.tiny_config(IDS, sizes)
     config = qwen3_vl.tiny_config(IDS, sizes)
     head = 2 * sizes.hidden // sizes.heads
     rope = {"rope_type": "default", "mrope_section": [head // 4, head // 8, head // 8], "rope_theta": 1e4}
@@ -208,8 +211,9 @@ def network(hidden, mlp, *, family="qwen2_5_vl", lora=True, checkpointing=False,
     torch.manual_seed(0)
     model = BACKBONES[family].network_class()(config).bfloat16()
     use_prefix_split(model)
-    run_without_graph_while_frozen(model.model.visual)
-    model.model.visual.requires_grad_(False)
+    for tower in all_towers(model):
+        run_without_graph_while_frozen(tower)
+        tower.requires_grad_(False)
     if lora:
         model = attach_lora(model, LoraConfig(r=8))
     if checkpointing:
@@ -281,3 +285,23 @@ def test_a_text_backbone_has_no_vision():
     found = estimate(Setting(published_config("Qwen2.5-7B-Instruct"), lora_rank=16), LOAD, ONE)
     assert found.vision == 0
     assert not isinstance(published_config("Qwen2.5-7B-Instruct"), Qwen2_5_VLConfig)
+
+
+@pytest.mark.parametrize(("hidden", "mlp"), [(160, 428), nightly((320, 428)), nightly((160, 1712))])
+@pytest.mark.parametrize("trains", [False, True])
+def test_a_real_audio_tower_takes_what_is_estimated(hidden, mlp, trains):
+    config = config_of("qwen2_5_omni_thinker", small(64, 64, vision_hidden=hidden, vision_mlp=mlp, depth=6))
+    network = BACKBONES["qwen2_5_omni_thinker"].network_class()(config).bfloat16()
+    tower, frames = (
+        network.model.audio_tower.requires_grad_(trains),
+        torch.randn(3200, config.audio_config.num_mel_bins),
+    )
+    with Live(*tower.parameters(), *tower.buffers(), frames) as live:
+        with contextlib.nullcontext() if trains else torch.no_grad():
+            out = tower(frames.T, feature_lens=torch.tensor([3200])).pooler_output
+        if trains:
+            out.float().sum().backward()
+    gradients = sum(p.grad.nbytes for p in tower.parameters() if p.grad is not None)
+    setting = Setting(config, lora_rank=None if trains else 8, train_vision=trains, checkpointing=False)
+    found = estimate(setting, Load(1, 1, 0, 0, mel_frames=3200), ONE)
+    assert 0.8 < (found.vision + found.activations) / (live.peak - gradients / 2) < 1.3

@@ -16,6 +16,7 @@ from proofreel.models.backbones.families import BACKBONES, published_config, vis
 from proofreel.models.backbones.lora import attach_lora, trainable_summary
 from proofreel.models.backbones.shapes import attention_widths, meta_model
 from proofreel.models.engine.vision_features import check_frozen
+from proofreel.models.inputs.sound import audio_tokens
 from proofreel.train.arguments import parse
 from proofreel.train.memory import TEXT_TOKENS, TURN_TOKENS, Engine, Load, estimate_run
 
@@ -107,6 +108,7 @@ def test_the_presets_of_all_sizes_and_cards_are_there():
     assert names >= cards | heads | {"qwen25vl_72b_zero3", "qwen25_7b_text_qlora", "qwen25_7b_text_lora"}
     newer = {f"qwen3vl_{size}_{card}" for size in ("2b", "4b", "8b", "8b_nli") for card in ("qlora", "lora")}
     assert names >= newer | {"qwen3vl_8b_zero2", "qwen3vl_32b_zero3"}
+    assert names >= {f"qwen25omni_{size}_{card}" for size in ("3b", "7b") for card in ("qlora", "lora")}
 
 
 @each(PRESETS)
@@ -187,9 +189,10 @@ def test_the_longest_video_with_one_claim_is_within_max_tokens(read, path):
     arguments, _, model_config = read(path)
     assert arguments.tokens_per_row is None or arguments.tokens_per_row >= arguments.max_tokens
     config = shape(model_config.model_name_or_path)
-    visual = Load.of(config, arguments, 1).patches // 4
+    load = Load.of(config, arguments, 1)
+    visual, heard = load.patches // 4, audio_tokens(load.mel_frames)
     times = arguments.max_frames // 2 * TURN_TOKENS if vision_layout(config).frame_turn else 0
-    assert visual + times + 2 * TEXT_TOKENS <= arguments.max_tokens
+    assert visual + times + heard + 2 * TEXT_TOKENS <= arguments.max_tokens
 
 
 @each(PRESETS)

@@ -228,8 +228,8 @@ def test_what_trains_or_adapts_tower_or_merger_is_refused(tmp_path, cache, model
         with pytest.raises(ModelInputError, match=rf"trainable.*{merger_bias(model)}"):
             attempt()
     model.requires_grad_(False)
-    everywhere = attach_lora(model, LoraConfig(r=2, target_modules=["q_proj", "qkv"])).requires_grad_(False)
-    with pytest.raises(ModelInputError, match=r"adapters.*qkv"):
+    everywhere = attach_lora(model, LoraConfig(r=2, target_modules=["q_proj", "qkv", "q"])).requires_grad_(False)
+    with pytest.raises(ModelInputError, match=r"adapters change the vision tower.*(qkv|attn\.q)"):
         VisionFeatures(tmp_path, everywhere, encoder)
 
 
