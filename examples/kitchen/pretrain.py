@@ -1,7 +1,8 @@
-"""Pretrain the kitchen's base: a tiny Qwen2.5-VL, from scratch, as a captioner that was never asked for a verdict.
+"""Pretrain the kitchen's base: a tiny Qwen2.5-VL (or another that sees), from scratch, as a captioner that was never asked for a verdict.
 
 python -m examples.kitchen.pretrain --out runs/kitchen-base                  # about twenty minutes on two CPU cores
 python -m examples.kitchen.pretrain --out runs/kitchen-base --device cuda
+python -m examples.kitchen.pretrain --out runs/kitchen-qwen3vl --model_type qwen3_vl
 python -m examples.kitchen.pretrain --out runs/kitchen-base --steps 20      # a look
 
 Stopped, it goes on from OUT.state.pt when called again with the same --out and --seed.
@@ -27,7 +28,7 @@ from examples.kitchen.measure import held_out_accuracy
 from examples.kitchen.teaching import Teacher, lesson_loss, lessons_about, shoot
 from examples.kitchen.tower import teach_tower
 from proofreel.core import Prompt
-from proofreel.models.backbones import TinySizes, load_backbone, save_tiny_model, vision_layout
+from proofreel.models.backbones import BACKBONES, TinySizes, load_backbone, save_tiny_model, vision_layout
 from proofreel.models.engine import to_device
 
 SIZES = TinySizes(
@@ -59,9 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default 2)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    seeing = [kind for kind, backbone in BACKBONES.items() if backbone.sees]
+    parser.add_argument("--model_type", default="qwen2_5_vl", choices=seeing, help="family (default qwen2_5_vl)")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    seconds, losses = pretrain(args.out, args.steps, args.seed, args.device)
+    seconds, losses = pretrain(args.out, args.steps, args.seed, args.device, model_type=args.model_type)
     print(f"{args.out}: {args.steps} steps, last loss {losses[-1]:.4f}, {seconds / 60:.1f} minutes on {args.device}")
     return 0
 
@@ -73,6 +76,7 @@ def pretrain(
     device: str = "cpu",
     tower_steps: int = TOWER_STEPS,
     *,
+    model_type: str = "qwen2_5_vl",
     begun: bool = False,
     calm: float = 1.0,
 ) -> tuple[float, list[float]]:
@@ -84,6 +88,7 @@ def pretrain(
         seed: of weights and clips.
         device: to train on.
         tower_steps: of the tower alone, before.
+        model_type: family of the model.
         begun: start from the checkpoint in `out`, and not at random.
         calm: factor of the learning rate.
 
@@ -92,7 +97,7 @@ def pretrain(
     """
     state_file = out.with_name(f"{out.name}.state.pt")
     if not begun:
-        save_tiny_model(out, _texts(), SIZES, seed)
+        save_tiny_model(out, _texts(), SIZES, seed, model_type)
     model = _load(out, device)
     layout = vision_layout(model.config)
     teacher = Teacher(out, layout)
