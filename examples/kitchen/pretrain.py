@@ -1,4 +1,4 @@
-"""Pretrain the kitchen's base: a tiny Qwen2.5-VL (or another that sees), from scratch, as a captioner that was never asked for a verdict.
+"""Pretrain the kitchen's base: a tiny Qwen2.5-VL, or another family, from scratch, as a captioner never asked to judge.
 
 python -m examples.kitchen.pretrain --out runs/kitchen-base                  # about twenty minutes on two CPU cores
 python -m examples.kitchen.pretrain --out runs/kitchen-base --device cuda

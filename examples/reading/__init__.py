@@ -1,0 +1,1 @@
+"""A real language model reads real articles: a text verifier on SmolLM2-135M against human judgments of claims."""
