@@ -46,7 +46,7 @@ def reader(base, tmp_path_factory):
 
 def as_data_set(folder, pairs):
     folder.mkdir()
-    (folder / MANIFEST).write_text(json.dumps({"schema_version": "1.0", "shards": write_shards(folder, pairs)}))
+    (folder / MANIFEST).write_text(json.dumps({"schema_version": 2, "shards": write_shards(folder, pairs)}))
 
 
 def test_states_are_those_of_one_claim_at_a_time(reader, pairs):
