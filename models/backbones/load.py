@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from transformers import AutoProcessor, AutoTokenizer
 
 from ...core import DirectoryError, sha256_of
-from ..engine import Head, all_towers, use_prefix_split
+from ..engine import Head, all_towers, use_prefix_split, use_windows
 from ..inputs import LabelWords, template_of
 from .base import Backbone
 from .families import backbone_for
@@ -180,6 +180,7 @@ def load_backbone(
         raise DirectoryError(f"{path}: weights do not fit {backbone.name}, got {wrong}; use an unmodified checkpoint")
     keep_weights_unpacked(model)
     use_prefix_split(model)
+    use_windows(model)
     for tower in all_towers(model):
         run_without_graph_while_frozen(tower)
     model.accepts_loss_kwargs = False  # the loss is not the network's: no Trainer may count label tokens for it

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .segments import SegmentReader
     from .towers import all_towers, audio_tower, backbone_of, vision_tower
     from .vision_features import VisionFeatures
+    from .windows import use_windows
 
 __all__ = [
     "HEADS",
@@ -58,6 +59,7 @@ __all__ = [
     "read_ahead",
     "to_device",
     "use_prefix_split",
+    "use_windows",
     "verdict_logits",
     "vision_tower",
 ]
