@@ -22,7 +22,7 @@ import torch
 
 from benchmarks.pages import made_on, publish
 from proofreel.models.backbones import published_config
-from proofreel.models.engine.windows import WINDOWS
+from proofreel.models.engine import WINDOWS
 
 GRIDS = {256: [[4, 16, 16]], 1024: [[4, 32, 32]], 4096: [[16, 32, 32]]}  # by visual tokens
 

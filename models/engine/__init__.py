@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .segments import SegmentReader
     from .towers import all_towers, audio_tower, backbone_of, vision_tower
     from .vision_features import VisionFeatures
-    from .windows import use_windows
+    from .windows import WINDOWS, use_windows
 
 __all__ = [
     "HEADS",
@@ -33,6 +33,7 @@ __all__ = [
     "THREE_LABELS",
     "TWO_LABELS",
     "VISION_KEYS",
+    "WINDOWS",
     "Answer",
     "BatchScorer",
     "Head",
