@@ -13,6 +13,7 @@ from proofreel.core import show_evidence_with as _show_evidence_with
 
 if TYPE_CHECKING:
     from proofreel.core import (
+        Audio,
         Frames,
         Image,
         Pair,
@@ -49,6 +50,7 @@ _logging.getLogger("bitsandbytes.backends.cpu.ops").addFilter(_is_not_about_cpu_
 
 __all__ = [
     "Attributed",
+    "Audio",
     "Cascade",
     "CitedClaim",
     "CrossEncoding",

@@ -14,6 +14,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from ...core import (
+    Audio,
     Evidence,
     Frames,
     Image,
@@ -181,9 +182,10 @@ def sizes(counted: Mapping[Any, int]) -> Counter[int]:
 
 def describe(evidence: Evidence) -> str:
     """One piece of evidence in a few words, without the folder it lies in."""
-    if isinstance(evidence, VideoSegment):
+    if isinstance(evidence, (VideoSegment, Audio)):
         end = "to its end" if evidence.end_s is None else f"to {evidence.end_s:g} s"
-        return f"video {PurePath(evidence.path).name}, {evidence.start_s:g} {end}"
+        kind = "sound of" if isinstance(evidence, Audio) else "video with sound" if evidence.sound else "video"
+        return f"{kind} {PurePath(evidence.path).name}, {evidence.start_s:g} {end}"
     if isinstance(evidence, Frames):
         span = f"{evidence.start_s:g} to {evidence.until_s:g} s"
         return f"{len(evidence.paths)} frames from {PurePath(evidence.paths[0]).name}, {span}"

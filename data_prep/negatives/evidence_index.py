@@ -23,10 +23,10 @@ from ...core import (
     Evidence,
     Moving,
     Pair,
+    Passage,
     RowError,
     Transcript,
     VideoSegment,
-    Visual,
     evidence_from_dict,
     evidence_key,
     evidence_to_dict,
@@ -308,7 +308,7 @@ class Request:
 
 
 def _anchor(piece: Evidence) -> str:
-    return media_name(piece) if isinstance(piece, Visual) else piece.text
+    return piece.text if isinstance(piece, (Transcript, Passage)) else media_name(piece)
 
 
 def _anchors(evidence: Sequence[Evidence]) -> set[str]:

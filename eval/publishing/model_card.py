@@ -193,6 +193,7 @@ _OF_PARTS = ("auc", "balanced_accuracy", "f1", "ece_event")  # what the tables o
 _KINDS = {
     "video": "video segments",
     "image": "images",
+    "audio": "sounds",
     "transcript": "transcripts",
     "passage": "passages of text",
 }
@@ -295,6 +296,7 @@ def _opening(config: VerifierConfig, folder: Path) -> dict[str, Any]:
     wanted = {
         "video": ("VideoSegment", 'VideoSegment("clip.mp4", 0.0, 4.0)'),
         "image": ("Image", 'Image("photo.jpg")'),
+        "audio": ("Audio", 'Audio("speech.wav", 0.0, 4.0)'),
         "transcript": ("Transcript", 'Transcript("... what is said ...", 0.0, 4.0)'),
         "passage": ("Passage", 'Passage("... what is written ...")'),
     }[shown]

@@ -73,7 +73,7 @@ class Requirement:
     reason: str
 
 
-EvidenceKind = Literal["video", "image", "transcript", "passage"]
+EvidenceKind = Literal["video", "image", "audio", "transcript", "passage"]
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,8 @@ class VerifierConfig:
         """The file's text, in this release's schema; the prompt's hash shows that a template was edited."""
         values = dataclasses.asdict(self) | {"prompt_sha256": self.prompt.sha256, "schema_version": SCHEMA_VERSION}
         values["sampling"] = self.sampling.as_recorded()
+        if self.chat is not None and not self.chat.audio:  # earlier releases read directories of what hears nothing
+            del values["chat"]["audio"]
         return json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from ...core import (
+    Audio,
     CalibrationError,
     ConfigError,
     DirectoryError,
@@ -23,7 +24,7 @@ from ...core import (
     VideoSegment,
     require,
 )
-from ...data_prep.media import Frames
+from ...data_prep.media import SAMPLE_RATE, Frames, Sound
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
 from ..decision import CALIBRATION_FILE, Decision, read_decision
 from ..engine import Head, make_head
@@ -166,6 +167,9 @@ def _checked_encoder(directory: Path, model: Any, config: VerifierConfig) -> Enc
         encoder.evidence((Passage("A."),), Media())
         if encoder.layout.sees:
             encoder.evidence((VideoSegment("blank.mp4", 0.0, 1.0),), Media((blank,)))
+        if encoder.layout.hears:
+            silence = Sound(np.zeros(SAMPLE_RATE, np.float32), 0.0)
+            encoder.evidence((Audio("silence.wav", 0.0, 1.0),), Media(sounds=(silence,)))
         n_ids, n_rows = 1 + max(encoder.tokenizer.get_vocab().values()), len(model.get_input_embeddings().weight)
         if n_ids > n_rows:
             raise ModelInputError(f"token ids up to {n_ids - 1} for a network that knows {n_rows}")

@@ -27,14 +27,14 @@ from ...core import (
     sha256_of,
     with_media_paths,
 )
-from ...data_prep.media import Frames
+from ...data_prep.media import SAMPLE_RATE, Frames, Sound
 from ..backbones import read_json
 from ..decision import CALIBRATION_FILE, THRESHOLDS_FILE, Decision, read_decision
 from ..directory import CONFIG, OLDER_SCHEMAS
 from ..inputs import Media, read_media
 from .verifier import Verifier
 
-MAX_EVIDENCES, MAX_CLAIMS, MAX_FRAMES, MAX_SIDE = 2, 4, 4, 112
+MAX_EVIDENCES, MAX_CLAIMS, MAX_FRAMES, MAX_SIDE, MAX_SOUND_S = 2, 4, 4, 112, 4
 
 # Same function by another route or on another machine (design tolerances); half precision is looser by nature.
 TOLERANCE = {"float32": (1e-4, 1e-5), "bfloat16": (0.05, 0.05), "float16": (0.02, 0.02)}
@@ -86,6 +86,8 @@ def write_golden(folder: str | Path, verifier: Verifier, pairs: Sequence[Pair]) 
             tensors[f"{n}.video.{i}.times_s"] = np.ascontiguousarray(video.times_s)
         for i, image in enumerate(media.images_HWC):
             tensors[f"{n}.image.{i}"] = np.ascontiguousarray(image)
+        for i, sound in enumerate(media.sounds):
+            tensors[f"{n}.sound.{i}"] = np.ascontiguousarray(sound.samples_N)
         claims = [(p.claim, p.context) for p in group]
         margins = verifier.score_media(claims, group[0].evidence, media)
         case: dict[str, Any] = {
@@ -232,7 +234,8 @@ def _small(media: Media) -> Media:
         Frames(np.stack([_shrink(f) for f in v.pixels_FHWC[:MAX_FRAMES]]), v.times_s[:MAX_FRAMES], v.reader)
         for v in media.videos
     )
-    return Media(videos, tuple(_shrink(i) for i in media.images_HWC))
+    sounds = tuple(Sound(s.samples_N[: SAMPLE_RATE * MAX_SOUND_S], s.start_s) for s in media.sounds)
+    return Media(videos, tuple(_shrink(i) for i in media.images_HWC), sounds=sounds)
 
 
 def _shrink(image_HWC: np.ndarray) -> np.ndarray:
@@ -250,4 +253,7 @@ def _stored_media(tensors: dict[str, np.ndarray], n: int) -> Media:
     images: list[np.ndarray] = []
     while f"{n}.image.{len(images)}" in tensors:
         images.append(tensors[f"{n}.image.{len(images)}"])
-    return Media(tuple(videos), tuple(images))
+    sounds: list[Sound] = []
+    while f"{n}.sound.{len(sounds)}" in tensors:
+        sounds.append(Sound(tensors[f"{n}.sound.{len(sounds)}"], 0.0))
+    return Media(tuple(videos), tuple(images), sounds=tuple(sounds))

@@ -229,8 +229,13 @@ def evidence_to_dict(evidence: Evidence) -> dict[str, Any]:
 
 
 def evidence_kinds(evidences: Iterable[Evidence]) -> tuple[str, ...]:
-    """The sorted kinds of these pieces as a verifier sees them: frames are a video."""
-    return tuple(sorted({"video" if isinstance(e, Frames) else _KIND_OF[type(e)] for e in evidences}))
+    """The sorted kinds of these pieces as a verifier takes them: frames are a video; its own sound is audio."""
+    kinds: set[str] = set()
+    for e in evidences:
+        kinds.add("video" if isinstance(e, Frames) else _KIND_OF[type(e)])
+        if isinstance(e, VideoSegment) and e.sound:
+            kinds.add("audio")
+    return tuple(sorted(kinds))
 
 
 def evidence_from_dict(row: Any, where: str = "evidence") -> Evidence:
