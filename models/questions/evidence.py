@@ -17,6 +17,7 @@ from typing import Any
 
 from ...core import (
     EVIDENCE_KINDS,
+    Audio,
     Evidence,
     Frames,
     Image,
@@ -69,7 +70,7 @@ def as_evidence(held: Any, media_root: Root = None, where: str = "evidence") -> 
         return _of_text(held, media_root, where)
     if isinstance(held, os.PathLike):
         return (_of_file(os.fspath(held), media_root, where),)
-    if isinstance(held, (VideoSegment, Image)):
+    if isinstance(held, (VideoSegment, Image, Audio)):
         return (dataclasses.replace(held, path=str(held.path)) if isinstance(held.path, Path) else held,)
     if isinstance(held, Frames):
         in_memory = not all(isinstance(path, str) for path in held.paths)
@@ -95,11 +96,11 @@ def as_evidence(held: Any, media_root: Root = None, where: str = "evidence") -> 
     )
 
 
-def media_evidence(path: str | Path) -> VideoSegment | Image:
-    """What a media file is, by the ending of its name: an image or, whole, a video. `ModelInputError` for sound."""
+def media_evidence(path: str | Path) -> VideoSegment | Image | Audio:
+    """What a media file is, by the ending of its name: an image or, whole, a sound or a video without its own."""
     ending = Path(own_name(str(path))).suffix.lower()
     if ending in AUDIO:
-        raise ModelInputError(f"{path}: sound cannot be heard, got a {ending} file; give its transcript")
+        return Audio(str(path))
     return Image(str(path)) if ending in IMAGES else VideoSegment(str(path))
 
 
@@ -261,7 +262,7 @@ def _is_time(value: Any) -> bool:
 
 def _cut(piece: Evidence, start_s: float, end_s: float | None, where: str) -> Evidence:
     """A whole file as its span."""
-    if isinstance(piece, VideoSegment):
+    if isinstance(piece, (VideoSegment, Audio)):
         if (piece.start_s, piece.end_s) == (0.0, None):
             return dataclasses.replace(piece, start_s=start_s, end_s=end_s)
         if (start_s, end_s) == (0.0, None):

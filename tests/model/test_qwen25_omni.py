@@ -13,8 +13,8 @@ from reference_forward import plain_margins
 from safetensors.torch import load_file, save_file
 from transformers import AutoProcessor, Qwen2_5OmniThinkerForConditionalGeneration
 
-from proofreel.core.errors import DirectoryError, ModelInputError
-from proofreel.core.pairs import Audio, Image, Passage, VideoSegment
+from proofreel.core.errors import DirectoryError, MediaError, ModelInputError
+from proofreel.core.pairs import Audio, Image, Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.models.backbones.families import BACKBONES, backbone_for, published_config, vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
@@ -24,11 +24,14 @@ from proofreel.models.directory.adapters import write_merged
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken
 from proofreel.models.engine.packing import collate, pack
+from proofreel.models.engine.vision_features import VisionFeatures
 from proofreel.models.inputs.chat_text import LabelWords
-from proofreel.models.inputs.encoder import Encoder, Media
+from proofreel.models.inputs.encoder import Encoder, Media, read_media
 from proofreel.models.inputs.mrope import in_chunks, temporal_positions
 from proofreel.models.inputs.sound import audio_tokens, log_mel
+from proofreel.models.verifier.self_test import selftest, write_golden
 from proofreel.models.verifier.verifier import Verifier
+from proofreel.train.batching import TokenCounts
 
 FAMILY = "qwen2_5_omni_thinker"
 SPEECH = Audio("speech.wav", 0.0, 3.3)
@@ -388,3 +391,93 @@ def test_a_kept_prefix_and_chunks_of_claims_change_no_margin(merged, make_media)
     single = [verifier.score_media([claim], evidence, media)[0] for claim in claims]
     assert np.allclose(whole, single, atol=1e-4)
     assert len(set(itertools.chain(whole))) == 7
+
+
+@pytest.fixture(scope="module")
+def media(tmp_path_factory):
+    """A folder with a sound, and a video that has one."""
+    import av
+
+    folder, rng = tmp_path_factory.mktemp("media"), np.random.default_rng(0)
+    wave = (rng.normal(0, 0.2, (1, 48_000)).clip(-1, 1) * 32_000).astype(np.int16)
+    with av.open(str(folder / "speech.wav"), "w") as container:
+        stream = container.add_stream("pcm_s16le", rate=16_000, layout="mono")
+        frame = av.AudioFrame.from_ndarray(wave, format="s16", layout="mono")
+        frame.sample_rate = 16_000
+        container.mux([*stream.encode(frame), *stream.encode()])
+    with av.open(str(folder / "spoken.mkv"), "w") as container:
+        pictures, sound = container.add_stream("libx264", rate=8), container.add_stream("pcm_s16le", rate=16_000)
+        pictures.width = pictures.height = 84
+        pictures.pix_fmt, sound.layout = "yuv420p", "mono"
+        for _ in range(24):
+            pixels = rng.integers(0, 256, (84, 84, 3), dtype=np.uint8)
+            container.mux(pictures.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        container.mux(pictures.encode())
+        container.mux([*sound.encode(frame), *sound.encode()])
+    return folder
+
+
+HEARD = (Audio("speech.wav", 0.5, 2.0), VideoSegment("spoken.mkv", 0.0, 2.5, sound=True), Passage("It rings."))
+SEEN = VideoSegment("spoken.mkv", 0.0, 2.5)
+
+
+def test_features_of_sounds_and_pictures_stand_in_for_both_bit_for_bit(tmp_path, model, encoder, readout, media):
+    features = VisionFeatures(tmp_path, model.requires_grad_(False), encoder, media_root=media, dtype="float32")
+    claims = claims_of(encoder, 3)
+    found = []
+    for given in (read_media(HEARD, encoder.sampling, media), features.obtain(HEARD, model), features.read(HEARD)):
+        with torch.no_grad():
+            row = pack(encoder.evidence(HEARD, given), claims)
+            found.append(margins(model, collate([row], encoder.pad_id), readout, encoder.layout))
+    assert (features.computed, features.hits) == (3, 3)  # two sounds, and one video's pictures
+    assert torch.allclose(found[0], found[1], atol=1e-4, rtol=1e-5)
+    assert torch.equal(found[1], found[2])
+    features.read((SEEN,))  # without its sound the video has the same pictures
+    with pytest.raises(MediaError, match="not in"):
+        features.read((Audio("speech.wav", 0.5, 2.1),))
+
+
+def test_a_run_fills_the_cache_with_sounds_before_it_begins(tmp_path, model, encoder, media):
+    features = VisionFeatures(tmp_path, model.requires_grad_(False), encoder, media_root=media, dtype="float32")
+    features.ensure([HEARD, (SEEN,)], model)
+    assert features.computed == 3
+    features.ensure([HEARD, (SEEN,)], model)
+    assert features.computed == 3
+    gone = Audio("gone.wav")
+    with pytest.raises(MediaError, match=r"gone\.wav"):
+        features.ensure([(gone,)], model)
+
+
+def test_tokens_are_counted_from_headers(encoder, media):
+    for evidence in (HEARD, HEARD[:1], HEARD[1:], (Audio("speech.wav"), SEEN)):
+        encoded = encoder.evidence(evidence, read_media(evidence, encoder.sampling, media))
+        assert encoder.count_prefix_tokens(evidence, media) == len(encoded.ids_P)
+        assert TokenCounts(encoder, media).prefix(evidence) == len(encoded.ids_P)
+
+
+def test_a_verifier_is_asked_about_what_is_heard(merged, media):
+    options = {"device": "cpu", "media_root": media}
+    (refused,) = Verifier.from_pretrained(merged[1], **options).score(["No."], HEARD)
+    assert "got audio" in (refused.error or "")  # its directory says that it was trained on other kinds
+    verifier = Verifier.from_pretrained(merged[1], untrained_evidence=True, **options)
+    claims = ["Object is red ball.", "No."]
+    first = verifier.score(claims, HEARD)
+    again = verifier.score(claims, HEARD)  # from the kept prefix
+    other = verifier.score(claims, (Audio("speech.wav", 1.0, 2.5), *HEARD[1:]))
+    deaf = verifier.score(claims, (HEARD[0], SEEN, HEARD[2]))
+    assert not any(v.error for v in first), first
+    assert [v.margin for v in first] == pytest.approx([v.margin for v in again], abs=1e-4)
+    assert len({v.margin for v in (*first, *other, *deaf)}) == 6
+    failed = verifier.score(claims, Audio("gone.wav"))
+    assert all("gone.wav" in (v.error or "") for v in failed)
+
+
+def test_a_self_test_holds_what_was_heard(tmp_path, merged, media):
+    directory = tmp_path / "copy"
+    shutil.copytree(merged[1], directory)
+    shutil.rmtree(directory / "golden", ignore_errors=True)
+    verifier = Verifier.from_pretrained(merged[1], device="cpu", media_root=media)
+    pairs = [Pair(id=str(i), claim=claim, evidence=HEARD) for i, claim in enumerate(("Object is red ball.", "No."))]
+    write_golden(directory / "golden", verifier, pairs)
+    result = selftest(directory, verifier, "float32")
+    assert result.passed, result

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image as Picture
 
 from proofreel import as_pairs
-from proofreel.core import Image, MediaError, ModelInputError, Pair, Passage, RowError, Transcript, VideoSegment
+from proofreel.core import Audio, Image, MediaError, ModelInputError, Pair, Passage, RowError, Transcript, VideoSegment
 from proofreel.data_prep.dataset import write_pairs
 from proofreel.data_prep.importers import IMPORTERS, Row, read_cues
 from proofreel.data_prep.media import read_image
@@ -54,6 +54,9 @@ HELD: list[tuple[Any, tuple[Any, ...]]] = [
     ("line one\nclip.mp4", (Passage("line one\nclip.mp4"),)),
     ("data: a pan", (Passage("data: a pan"),)),
     (Passage("clip.mp4"), (Passage("clip.mp4"),)),
+    (Path("sound.mp3"), (Audio("sound.mp3"),)),  # a verifier that hears nothing refuses it, and says what to give
+    (("sound.mp3", 1, 2.5), (Audio("sound.mp3", 1.0, 2.5),)),
+    (Audio("gone.wav", 1.0), (Audio("gone.wav", 1.0),)),
     (("clip.mp4", 2.8, 9.4), (VideoSegment("clip.mp4", 2.8, 9.4),)),
     (["clip.mp4", np.float32(2), None], (VideoSegment("clip.mp4", 2.0),)),
     ((Path("clip.mp4"), "0:05", "1:09.5"), (VideoSegment("clip.mp4", 5.0, 69.5),)),
@@ -82,7 +85,6 @@ WRONG: list[tuple[Any, str]] = [
     ("gone.mp4", "gone.mp4"),  # text before: the words of its name were judged
     ("my gone clip.mp4", "Passage('my gone clip.mp4')"),
     ("https://host/clip.mp4?x=1", "download"),
-    (Path("sound.mp3"), "transcript"),
     (Path("."), "folder"),
     (3, "e.g."),
     (None, "e.g."),
