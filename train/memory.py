@@ -107,7 +107,7 @@ class Setting:
         if self.n_trainable is not None:
             return self.n_trainable
         if self.lora_rank is not None:
-            return lora_parameters(self.config.get_text_config(), self.lora_rank)
+            return lora_parameters(self.config, self.lora_rank)
         parameters = Parameters.of(self.config)
         return parameters.total - (0 if self.train_vision else parameters.vision + parameters.audio)
 
@@ -276,7 +276,7 @@ def _buffers(setting: Setting, engine: Engine) -> float:
     elif setting.lora_rank is None and setting.dtype_bytes < 4:  # autocast's copies of what trains
         n += parameters.linears
     if setting.nf4:
-        n += max(i * o for i, o in language_linears(text))
+        n += max(i * o for i, o in language_linears(setting.config))
     return setting.dtype_bytes * n
 
 

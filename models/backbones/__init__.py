@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
-    from .base import Backbone, TinySizes, TowerMemory
+    from .base import Backbone, TinySizes, TowerMemory, attention_widths
     from .families import (
         BACKBONES,
         audio_config,
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .shapes import (
         Operations,
         Parameters,
-        attention_widths,
         forward_operations,
         language_linears,
         lora_parameters,

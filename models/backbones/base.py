@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
-    from ..inputs import VisionLayout
+    from ..inputs import Branches, VisionLayout
 
 # Anchored on the language model: bare suffixes such as `gate_proj` would hit the vision tower's MLPs as well. A text
 # backbone's own layers lie one level higher.
@@ -82,6 +82,8 @@ class Backbone(ABC):
         unquantised: modules that stay as they are when a checkpoint is quantised. bitsandbytes matches from the start
             of a module's name and replaces its defaults: name all of them.
         norms_queries: queries and keys pass a norm of their own before they meet.
+        branches: whether claims can branch inside one row after their evidence ("packed"), or only from copies of what
+            the network holds after it ("copied"), as where some layers carry one state through all tokens.
         processor_classes: values allowed for the keys of tokenizer and processor files that name a class; every other
             value is refused (safety.py).
     """
@@ -95,6 +97,7 @@ class Backbone(ABC):
     lora_parts: ClassVar[Mapping[str, str]] = {"language_model": LANGUAGE_LINEARS, "lm_head": r"lm_head"}
     unquantised: ClassVar[tuple[str, ...]] = ("lm_head", "score")
     norms_queries: ClassVar[bool] = False
+    branches: ClassVar[Branches] = "packed"
     processor_classes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
 
     @abstractmethod
@@ -135,7 +138,26 @@ class Backbone(ABC):
 
     @abstractmethod
     def vectors_per_layer(self, text: Any) -> int:
-        """Parameters of one decoder layer outside its linear layers' matrices: biases and norms."""
+        """Parameters of one decoder layer outside its linear layers' matrices: biases and norms.
+
+        Where layers differ, `vectors` is overridden too, and this is what an attention layer holds.
+        """
+
+    def vectors(self, text: Any) -> int:
+        """Parameters of all decoder layers outside their linear layers' matrices, from the text configuration."""
+        return text.num_hidden_layers * self.vectors_per_layer(text)
+
+    def linears(self, text: Any) -> list[tuple[int, int]]:
+        """(inputs, outputs) of the linear layers of all decoder layers: q, k, v, o, gate, up, down of each."""
+        return attention_layer(text) * text.num_hidden_layers
+
+    def attention_layers(self, text: Any) -> int:
+        """Decoder layers in which tokens see one another pair by pair."""
+        return text.num_hidden_layers
+
+    def state_operations(self, text: Any) -> int:
+        """Operations per token of layers that carry a state instead, outside their linear layers."""
+        return 0
 
     def tower_memory(self, vision: Any) -> TowerMemory:
         """What the tower holds per patch, from `vision_config`."""
@@ -172,3 +194,22 @@ class Backbone(ABC):
 
         The caller seeds torch.
         """
+
+
+def attention_layer(text: Any, gated: bool = False) -> list[tuple[int, int]]:
+    """(inputs, outputs) of a decoder layer with attention: q, k, v, o, gate, up, down; `gated` widens q by a gate."""
+    hidden, mlp = text.hidden_size, text.intermediate_size
+    queries, keys = attention_widths(text)
+    projections = [(hidden, queries * (2 if gated else 1)), (hidden, keys), (hidden, keys), (queries, hidden)]
+    return [*projections, *mlp_layers(hidden, mlp)]
+
+
+def mlp_layers(hidden: int, mlp: int) -> list[tuple[int, int]]:
+    """(inputs, outputs) of gate, up and down."""
+    return [(hidden, mlp), (hidden, mlp), (mlp, hidden)]
+
+
+def attention_widths(text: Any) -> tuple[int, int]:
+    """Numbers per token in all queries, and in all keys (or values); queries can be wider than the hidden state."""
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    return head * text.num_attention_heads, head * text.num_key_value_heads

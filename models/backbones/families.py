@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import ConfigError, DirectoryError
 from .base import Backbone
+from .qwen3_5 import Qwen35
 from .qwen3_vl import Qwen3VL
 from .qwen25 import Qwen25
 from .qwen25_omni import Qwen25Omni
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 BACKBONES: dict[str, Backbone] = {
     "qwen2_5_vl": Qwen25VL(),
     "qwen3_vl": Qwen3VL(),
+    "qwen3_5": Qwen35(),
     "qwen2_5_omni_thinker": Qwen25Omni(),
     "qwen2": Qwen25(),
 }
@@ -87,6 +89,6 @@ def backbones_table() -> str:
     for kind, backbone in BACKBONES.items():
         seen, heard = "video, image, " if backbone.sees else "", "audio, " if backbone.hears else ""
         evidence = f"{seen}{heard}transcript, passage"
-        sizes = [match[0] for name in backbone.published if (match := re.search(r"\d+B", name))]
+        sizes = [match[0] for name in backbone.published if (match := re.search(r"[\d.]+B", name))]
         lines.append(f"| {backbone.name} | `{kind}` | {evidence} | {', '.join(sizes) or 'none'} |")
     return "\n".join(lines)

@@ -120,7 +120,7 @@ class Qwen3VL(Backbone):
         patches = _patch_values(vision) * hidden + hidden
         merged = hidden * vision.spatial_merge_size**2
         merger = merged * merged + merged + merged * vision.out_hidden_size + vision.out_hidden_size
-        inner = len(vision.deepstack_visual_indexes)
+        inner = len(_inner(vision))
         norms = 2 * hidden + inner * 2 * merged
         return patches + vision.num_position_embeddings * hidden + vision.depth * block + (1 + inner) * merger + norms
 
@@ -135,26 +135,30 @@ class Qwen3VL(Backbone):
         patches = sum(t * h * w for t, h, w in grids)
         layer = 2 * patches * (4 * hidden**2 + 2 * hidden * vision.intermediate_size)
         merger = 2 * (patches // vision.spatial_merge_size**2) * (merged**2 + merged * vision.out_hidden_size)
-        mergers = (1 + len(vision.deepstack_visual_indexes)) * merger
+        mergers = (1 + len(_inner(vision))) * merger
         pairs = vision.depth * sum(t * (h * w) ** 2 for t, h, w in grids)
         return 2 * patches * _patch_values(vision) * hidden + vision.depth * layer + mergers, 4 * hidden * pairs
 
     def tiny(self, tokenizer: Any, sizes: TinySizes) -> tuple[Any, Any]:
-        """As the base says; the processor is the real one with small pixel limits, in this family's steps."""
-        from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
-
+        """As the base says."""
         network = self.network_class()(tiny_config(tokenizer, sizes))
         network.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids("<|im_end|>")
-        size = {"shortest_edge": sizes.min_pixels, "longest_edge": sizes.max_pixels}
-        of_video = {edge: 8 * pixels for edge, pixels in size.items()}
-        mean = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
-        processor = Qwen3VLProcessor(
-            image_processor=Qwen2VLImageProcessor(size=size, patch_size=16, **mean),
-            video_processor=Qwen3VLVideoProcessor(size=of_video),
-            tokenizer=tokenizer,
-            chat_template=CHAT_TEMPLATE,
-        )
-        return network, processor
+        return network, tiny_processor(tokenizer, sizes)
+
+
+def tiny_processor(tokenizer: Any, sizes: TinySizes) -> Any:
+    """The real processor with small pixel limits, in this family's steps."""
+    from transformers import Qwen2VLImageProcessor, Qwen3VLProcessor, Qwen3VLVideoProcessor
+
+    size = {"shortest_edge": sizes.min_pixels, "longest_edge": sizes.max_pixels}
+    of_video = {edge: 8 * pixels for edge, pixels in size.items()}
+    mean = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+    return Qwen3VLProcessor(
+        image_processor=Qwen2VLImageProcessor(size=size, patch_size=16, **mean),
+        video_processor=Qwen3VLVideoProcessor(size=of_video),
+        tokenizer=tokenizer,
+        chat_template=CHAT_TEMPLATE,
+    )
 
 
 def tiny_config(tokenizer: Any, sizes: TinySizes) -> Any:
@@ -190,6 +194,11 @@ def tiny_config(tokenizer: Any, sizes: TinySizes) -> Any:
 
 def _rope(theta: float, section: Sequence[int]) -> dict[str, Any]:
     return {"rope_type": "default", "rope_theta": theta, "mrope_section": list(section), "mrope_interleaved": True}
+
+
+def _inner(vision: Any) -> Sequence[int]:
+    """Layers whose feature maps go on; none of Qwen3.5, which shares this tower."""
+    return getattr(vision, "deepstack_visual_indexes", None) or ()
 
 
 def _patch_values(vision: Any) -> int:

@@ -24,6 +24,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_utils import set_zero3_state
 
 from ..engine import Head
+from .base import attention_widths
 from .families import backbone_for
 
 
@@ -72,37 +73,21 @@ class Parameters:
         return cls(
             embeddings=words,
             lm_head=0 if config.tie_word_embeddings else words,
-            linears=text.num_hidden_layers * sum(i * o for i, o in language_linears(text)),
-            rest=text.num_hidden_layers * backbone.vectors_per_layer(text) + text.hidden_size,
+            linears=sum(i * o for i, o in backbone.linears(text)),
+            rest=backbone.vectors(text) + text.hidden_size,
             vision=0 if vision is None else backbone.vision_parameters(vision),
             audio=0 if audio is None else backbone.audio_parameters(audio),
         )
 
 
-def language_linears(text: Any) -> list[tuple[int, int]]:
-    """(inputs, outputs) of the linear layers of one decoder layer: q, k, v, o, gate, up, down."""
-    hidden, mlp = text.hidden_size, text.intermediate_size
-    queries, keys = attention_widths(text)
-    return [
-        (hidden, queries),
-        (hidden, keys),
-        (hidden, keys),
-        (queries, hidden),
-        (hidden, mlp),
-        (hidden, mlp),
-        (mlp, hidden),
-    ]
+def language_linears(config: Any) -> list[tuple[int, int]]:
+    """(inputs, outputs) of the linear layers of all decoder layers, from a backbone's configuration."""
+    return backbone_for(config.model_type).linears(config.get_text_config())
 
 
-def attention_widths(text: Any) -> tuple[int, int]:
-    """Numbers per token in all queries, and in all keys (or values); queries can be wider than the hidden state."""
-    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return head * text.num_attention_heads, head * text.num_key_value_heads
-
-
-def lora_parameters(text: Any, rank: int) -> int:
+def lora_parameters(config: Any, rank: int) -> int:
     """Of adapters of this rank on every linear layer of the language model: rank x (inputs + outputs) each."""
-    return text.num_hidden_layers * rank * sum(i + o for i, o in language_linears(text))
+    return rank * sum(i + o for i, o in language_linears(config))
 
 
 VERDICT_ROWS = 2
@@ -135,12 +120,12 @@ def forward_operations(config: Any, grids: Sequence[Sequence[int]], prefix: int,
         prefix: tokens of the evidence, visual ones included.
         claims: tokens of each claim.
     """
-    text = config.get_text_config()
+    text, backbone = config.get_text_config(), backbone_for(config.model_type)
     n_tokens, pairs = prefix + sum(claims), _causal(prefix) + sum(n * prefix + _causal(n) for n in claims)
     output = 2 * text.hidden_size * VERDICT_ROWS * len(claims)
-    linears, (queries, _) = sum(i * o for i, o in language_linears(text)), attention_widths(text)
-    layers = Operations(2 * n_tokens * linears, 4 * queries * pairs)
-    return _times(layers, text.num_hidden_layers) + Operations(output, 0) + vision_operations_of(config, grids)
+    linears, (queries, _) = sum(i * o for i, o in backbone.linears(text)), attention_widths(text)
+    attention = 4 * queries * pairs * backbone.attention_layers(text) + n_tokens * backbone.state_operations(text)
+    return Operations(2 * n_tokens * linears + output, attention) + vision_operations_of(config, grids)
 
 
 def training_operations(
@@ -156,7 +141,7 @@ def training_operations(
     whole = forward_operations(config, grids, prefix, claims)
     output = 2 * text.hidden_size * VERDICT_ROWS * len(claims)
     layers = Operations(whole.linear - tower.linear - output, whole.attention - tower.attention)
-    adapters = 2 * n_tokens * lora_rank * sum(i + o for i, o in language_linears(text)) * text.num_hidden_layers
+    adapters = 2 * n_tokens * lora_parameters(config, lora_rank)
     linear = 3 * layers.linear + 4 * adapters + 2 * output
     return Operations(linear, 4 * layers.attention) + tower
 
@@ -171,7 +156,3 @@ def vision_operations_of(config: Any, grids: Sequence[Sequence[int]]) -> Operati
 def _causal(n_tokens: int) -> int:
     """Pairs of a token and itself or an earlier one."""
     return n_tokens * (n_tokens + 1) // 2
-
-
-def _times(operations: Operations, n: int) -> Operations:
-    return Operations(operations.linear * n, operations.attention * n)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         make_head,
         margin,
     )
-    from .packing import IGNORED, PackedRow, collate, pack, to_device, use_prefix_split
+    from .packing import IGNORED, PackedRow, collate, collate_apart, pack, to_device, use_prefix_split
     from .prefix_cache import PrefixCache
     from .scorer import PrefixScorer, Segment
     from .segments import SegmentReader
@@ -50,6 +50,7 @@ __all__ = [
     "audio_tower",
     "backbone_of",
     "collate",
+    "collate_apart",
     "head_name",
     "head_table",
     "make_head",

@@ -19,7 +19,7 @@ from ...core import ModelInputError
 from ..inputs import VisionLayout, audio_tokens
 from .heads import Head, margin
 from .output_layer import float32_output, rows_of
-from .packing import claim_mask
+from .packing import check_apart, claim_mask
 
 VISION_KEYS = (
     "pixel_values_videos",
@@ -80,9 +80,16 @@ def packed_logits(
     """(N, V) logits of the kept tokens in row-major order, as the model's head gives them; the one packed forward."""
     check_sees(batch, layout)
     split: dict[str, Any] = {}
-    # One claim of one row is an ordinary sequence without padding: the plain causal forward, cached prefix or not.
-    if batch["verdicts"].shape != (1, 1) or batch["input_ids"].shape != batch["block"].shape:
-        prefix_len = batch["prefix_len"]
+    prefix_len = batch["prefix_len"]
+    if layout.branches == "copied":
+        check_apart(batch["verdicts"].shape[1])
+        if prefix_len is not None and len(batch["input_ids"]) > 1:
+            raise ModelInputError(
+                "packing: rows of this backbone are padded behind their claim, got pads before it; use collate_apart"
+            )
+    # One claim of one row is an ordinary sequence without padding: the plain causal forward, cached prefix or not. So
+    # are rows padded behind their claim.
+    elif batch["verdicts"].shape != (1, 1) or batch["input_ids"].shape != batch["block"].shape:
         split = {"attention_mask": claim_mask(batch["block"], prefix_len), "prefix_len": prefix_len}
     return model(
         input_ids=batch["input_ids"],
@@ -94,6 +101,13 @@ def packed_logits(
         **split,
         **_vision(batch, layout.levels),
     ).logits
+
+
+def fill(model: torch.nn.Module, batch: Mapping[str, Any], layout: VisionLayout, cache: Any) -> None:
+    """Run prefixes of one length, without claims, so that `cache` holds what the network keeps of them."""
+    keep_BT = torch.zeros_like(batch["input_ids"], dtype=torch.bool)
+    keep_BT[:, -1] = True  # the output layer computes something, and nobody reads it
+    packed_logits(model, batch, keep_BT, layout, cache)
 
 
 def _vision(batch: Mapping[str, Any], levels: int) -> dict[str, Any]:

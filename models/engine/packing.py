@@ -11,6 +11,9 @@ mask. The numbers are the same (tests/model/test_attention.py). It is registered
 set on the language model only; the vision tower stays with sdpa. The call is split when the keyword `prefix_len` is
 given; without it this is plain sdpa.
 
+A network with layers that carry one state through all tokens has no such rows (`VisionLayout.branches`): each claim is
+a row of its own there, padded behind it (`collate_apart`), or follows a copy of the prefix (scorer.py).
+
 Shape suffixes: _B rows, _T tokens of a row (P+S in a batch), _P of the prefix, _S of the claims, _K claims of a row
 (padded), _3BT rotary axes first.
 """
@@ -27,6 +30,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from ...core import ModelInputError
 from ..inputs import EncodedEvidence, claim_positions
 
 IGNORED = -100  # the padding value transformers' Trainer uses when it gathers labels
@@ -84,6 +88,46 @@ def collate(rows: Sequence[PackedRow], pad_id: int) -> dict[str, Any]:
         "verdicts": torch.stack([pad(v, (0, most - len(v)), value=-1) for v in verdicts]),
         "prefix_len": prefix_len,
     }
+    return _with_vision(batch, rows)
+
+
+def collate_apart(rows: Sequence[PackedRow], pad_id: int) -> dict[str, Any]:
+    """Pad rows of one claim each behind their last token, for networks that carry a state through a row.
+
+    A pad before a claim would change the state the claim starts from; one after it changes nothing that is read.
+
+    Returns:
+        As `collate`, with `prefix_len` None: rows are ordinary sequences under the plain causal forward.
+
+    Raises:
+        ModelInputError: a row with several claims.
+    """
+    check_apart(max(len(r.verdicts_K) for r in rows))
+    longest = max(len(r.ids_T) for r in rows)
+
+    def padded(values_T: torch.Tensor, value: int) -> torch.Tensor:
+        return pad(values_T, (0, longest - values_T.shape[-1]), value=value)
+
+    batch: dict[str, Any] = {
+        "input_ids": torch.stack([padded(r.ids_T, pad_id) for r in rows]),
+        "position_ids": torch.stack([padded(r.positions_3T, 0) for r in rows], 1),
+        "block": torch.stack([padded(r.block_T, -1) for r in rows]),
+        "verdicts": torch.stack([r.verdicts_K for r in rows]),
+        "prefix_len": None,
+    }
+    return _with_vision(batch, rows)
+
+
+def check_apart(n_claims: int) -> None:
+    """`ModelInputError` for several claims in one row of a network that carries a state through it."""
+    if n_claims > 1:
+        raise ModelInputError(
+            f"packing: claims cannot branch inside one row of this backbone, got {n_claims} in a row; give each claim "
+            "a row of its own (claims_per_row: 1)"
+        )
+
+
+def _with_vision(batch: dict[str, Any], rows: Sequence[PackedRow]) -> dict[str, Any]:
     for name in {n for r in rows for n in r.vision}:
         batch[name] = torch.cat([r.vision[name] for r in rows if name in r.vision])
     return batch

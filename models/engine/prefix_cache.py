@@ -1,7 +1,8 @@
 """Encoded prefixes kept for the next question: what the text model computed of an evidence, oldest use first out.
 
 A kept prefix is never written to. Every forward that follows it starts from a fresh transformers cache that points at
-its tensors and grows by concatenation, so neither a chunk of claims nor one that fails half way can change it.
+its tensors and grows by concatenation, so neither a chunk of claims nor one that fails half way can change it. States
+of linear attention do not grow but are written to: of those every forward gets a copy.
 
 Shape suffixes: _P prefix tokens.
 """
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 from transformers import DynamicCache
+from transformers.cache_utils import LinearAttentionLayer
 
 from ...core import ConfigError, Evidence, ModelInputError, evidence_key, media_path, media_paths
 from ...data_prep.media import file_stamp
@@ -26,11 +28,12 @@ from ..inputs import EncodedEvidence
 
 @dataclass(frozen=True)
 class Prefix:
-    """Keys and values of one evidence's prefix in every layer of the text model.
+    """What every layer of the text model keeps of one evidence's prefix.
 
     Attributes:
         evidence: its tokens and positions; the pixels are dropped, for they are not needed again.
-        layers: (keys, values) of each layer, each (1, heads, P, size of a head).
+        layers: (keys, values) of each layer that attends, each (1, heads, P, size of a head); of one that carries a
+            state, (the convolution's last columns, the state), whatever P is.
     """
 
     evidence: EncodedEvidence
@@ -55,7 +58,7 @@ class Prefix:
                 f"scoring: the backbone kept {cache.get_seq_length()} tokens of a prefix of {n_tokens}; call "
                 "model.eval() and switch gradient checkpointing off"
             )
-        layers: list[Any] = cache.layers  # all of the plain, growing kind: Qwen2.5-VL's attention has no window here
+        layers: list[Any] = cache.layers  # all of the plain, growing kind: no attention has a window here
         views = [(x.keys[row : row + 1, :, :n_tokens], x.values[row : row + 1, :, :n_tokens]) for x in layers]
         if copy:
             views = [(_copy(keys), _copy(values)) for keys, values in views]
@@ -68,16 +71,45 @@ class Prefix:
 
     @property
     def n_bytes(self) -> int:
-        """Memory of keys and values."""
+        """Memory of keys and values, or states."""
         return sum(t.nbytes for pair in self.layers for t in pair)
 
-    def cache(self, config: Any) -> DynamicCache:
-        """A cache that holds exactly this prefix, for one forward; nothing is copied until that forward adds to it."""
+    @classmethod
+    def alone(cls, evidence: EncodedEvidence, cache: DynamicCache) -> Prefix:
+        """The prefix of a forward of nothing else; the cache's tensors become the prefix's.
+
+        Raises:
+            ModelInputError: the forward left something else in the cache.
+        """
+        if cache.get_seq_length() != len(evidence.ids_P):
+            raise ModelInputError(
+                f"scoring: the backbone kept {cache.get_seq_length()} tokens of a prefix of {len(evidence.ids_P)}; "
+                "call model.eval() and switch gradient checkpointing off"
+            )
+        layers: list[Any] = cache.layers
+        kept = (
+            (x.conv_states[0], x.recurrent_states[0]) if isinstance(x, LinearAttentionLayer) else (x.keys, x.values)
+            for x in layers
+        )
+        return cls(dataclasses.replace(evidence, vision={}), tuple(kept))
+
+    def cache(self, config: Any, copies: int = 1) -> DynamicCache:
+        """A cache that holds exactly this prefix, for one forward of `copies` rows.
+
+        Keys and values are not copied until that forward adds to them. States are, for it writes into them.
+        """
         cache = DynamicCache(config=config)
         layers: list[Any] = cache.layers
-        for layer, (keys, values) in zip(layers, self.layers, strict=True):
-            layer.lazy_initialization(keys, values)
-            layer.keys, layer.values = keys, values
+        for layer, tensors in zip(layers, self.layers, strict=True):
+            first, second = (t.expand(copies, *t.shape[1:]) for t in tensors)
+            if isinstance(layer, LinearAttentionLayer):
+                layer.lazy_initialization(conv_states=first, recurrent_states=second)
+                layer.conv_states[0].copy_(first)  # type: ignore[union-attr]
+                layer.recurrent_states[0].copy_(second)  # type: ignore[union-attr]
+                layer.has_previous_state[0] = True
+            else:
+                layer.lazy_initialization(first, second)
+                layer.keys, layer.values = first, second
         return cache
 
 

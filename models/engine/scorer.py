@@ -5,6 +5,9 @@ forward. What the text model kept of the prefix then serves the further chunks, 
 question about the same evidence. tests/model/test_scoring.py proves that none of this changes a margin beyond the
 tolerance.
 
+Where a network's layers carry one state through a row (`VisionLayout.branches`), claims are no chunk of one row: the
+prefix is computed alone, and every claim of a chunk is a row that starts from a copy of what the network kept of it.
+
 Shape suffixes: _K claims, _BK rows by claims.
 """
 
@@ -21,13 +24,17 @@ from transformers import DynamicCache
 
 from ...core import ModelInputError
 from ..inputs import EncodedEvidence, VisionLayout
-from .forward import margins
+from .forward import fill, margins
 from .heads import Head
-from .packing import collate, pack, to_device
+from .packing import collate, collate_apart, pack, to_device
 from .prefix_cache import Prefix, PrefixCache
 
 CLAIM_TOKENS = 2048
 """Most tokens of the claims in one chunk: its mask has this many rows."""
+
+
+COPY_BYTES = 2 * 2**30
+"""Most memory of the copies of one prefix that a chunk's claims follow."""
 
 
 @dataclass(frozen=True)
@@ -69,10 +76,15 @@ class PrefixScorer:
         prefixes: PrefixCache,
         claims_per_chunk: int = 64,
         claim_tokens: int = CLAIM_TOKENS,
+        copy_bytes: int = COPY_BYTES,
     ) -> None:
-        """A chunk of claims ends at `claims_per_chunk` claims or `claim_tokens` tokens, whichever comes first."""
+        """A chunk of claims ends at `claims_per_chunk` claims or `claim_tokens` tokens, whichever comes first.
+
+        Where each claim follows a copy of its prefix, a chunk's copies take at most `copy_bytes`, or are one.
+        """
         self.model, self.head, self.layout, self.pad_id = model, head, layout, pad_id
         self.prefixes, self.claims_per_chunk, self.claim_tokens = prefixes, claims_per_chunk, claim_tokens
+        self.copy_bytes = copy_bytes
         self.lock = threading.RLock()
         self._bytes_per_token = 0.0  # of a prefix; known after the first one
 
@@ -92,7 +104,11 @@ class PrefixScorer:
         with self.lock, torch.inference_mode():
             self.check()
             chunks = [self._chunks(segment.claims, claims_per_chunk) for segment in segments]
-            if (prefix := segments[0].prefix) is not None:
+            if self.layout.branches == "copied":
+                margins = [
+                    self._copied(*segment_and_chunks) for segment_and_chunks in zip(segments, chunks, strict=True)
+                ]
+            elif (prefix := segments[0].prefix) is not None:
                 (chunks_of_one,) = chunks
                 margins = [[self._after(prefix, chunk) for chunk in chunks_of_one]]
             else:
@@ -131,8 +147,39 @@ class PrefixScorer:
         batch["position_ids"] = batch["position_ids"][..., prefix.n_tokens :]
         return self._margins(batch, prefix.cache(self.model.config))[0]
 
+    def _copied(self, segment: Segment, chunks: list[list[torch.Tensor]]) -> list[torch.Tensor]:
+        """Margins of each chunk of one segment, where claims follow copies of their prefix.
+
+        The prefix is alone in its forward: a pad behind it would be in its state. One claim that nobody will follow
+        needs no copy: prefix and claim are one sequence.
+        """
+        prefix, keep = segment.prefix, segment.key is not None and self.prefixes.max_bytes > 0
+        if prefix is None and not keep and len(segment.claims) == 1:
+            return [self._margins(collate_apart([pack(segment.evidence, segment.claims)], self.pad_id), None)[:, 0]]
+        if prefix is None:
+            cache = DynamicCache(config=self.model.config)  # type: ignore[arg-type]
+            alone = collate_apart([pack(segment.evidence, [])], self.pad_id)
+            fill(self.model, to_device(alone, self._device), self.layout, cache)
+            prefix = Prefix.alone(segment.evidence, cache)
+            if keep:
+                self.prefixes.put(segment.key, prefix)
+        most = max(1, self.copy_bytes // max(prefix.n_bytes, 1))
+        parts = [chunk[i : i + most] for chunk in chunks for i in range(0, len(chunk), most)]
+        return [self._after_copies(prefix, part) for part in parts]
+
+    def _after_copies(self, prefix: Prefix, claims: Sequence[torch.Tensor]) -> torch.Tensor:
+        """(K,) margins of claims that each follow a copy of a computed prefix, as rows of one batch."""
+        batch = collate_apart([pack(prefix.evidence, [claim]) for claim in claims], self.pad_id)
+        batch["input_ids"] = batch["input_ids"][:, prefix.n_tokens :]
+        batch["position_ids"] = batch["position_ids"][..., prefix.n_tokens :]
+        return self._margins(batch, prefix.cache(self.model.config, len(claims)))[:, 0]
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
     def _margins(self, batch: dict[str, torch.Tensor], cache: DynamicCache | None) -> torch.Tensor:
-        batch = to_device(batch, next(self.model.parameters()).device)
+        batch = to_device(batch, self._device)
         return margins(self.model, batch, self.head, self.layout, cache)
 
     def _fits(self, segment: Segment) -> bool:

@@ -30,6 +30,8 @@ from ...data_prep.media import SIDE_STEP
 PositionRule = Literal["published", "hf5"]
 POSITION_RULES: tuple[PositionRule, ...] = ("published", "hf5")
 
+Branches = Literal["packed", "copied"]
+
 TimeRule = Literal["rounded", "truncated"]
 TIME_RULES: tuple[TimeRule, ...] = ("rounded", "truncated")
 
@@ -54,6 +56,7 @@ class VisionLayout:
         audio_start_id, audio_end_id: what stands around the placeholders of a sound, also of one that a video has.
         seconds_per_chunk: of a video with its sound, which is written as a chunk of pictures, what is heard in it, the
             next chunk, and so on.
+        branches: how claims follow their evidence: as packed rows, or each from a copy of what the network holds.
     """
 
     image_token_id: int
@@ -68,6 +71,7 @@ class VisionLayout:
     audio_start_id: int = -4
     audio_end_id: int = -5
     seconds_per_chunk: float = 0.0
+    branches: Branches = "packed"
 
     @property
     def hears(self) -> bool:
@@ -77,7 +81,7 @@ class VisionLayout:
     @property
     def sees(self) -> bool:
         """Whether the backbone has placeholders at all. One without takes the one position of text per token."""
-        return self != TEXT_LAYOUT
+        return self.image_token_id >= 0
 
 
 # Token ids are never negative, so nothing in a prompt is a placeholder.

@@ -15,7 +15,7 @@ def config():
 
 
 def recipe(config, **changes) -> Recipe:
-    adapters = lora_parameters(config.get_text_config(), 16)
+    adapters = lora_parameters(config, 16)
     return Recipe(**{**vars(Recipe(config, adapters, True, False, False)), **changes})
 
 

@@ -23,8 +23,14 @@ ON_THE_HUB = {
     # Of the thinker alone; pages of repositories that hold it alone show 5B and 9B.
     "Qwen2.5-Omni-3B": 4_703_464_448,
     "Qwen2.5-Omni-7B": 8_931_813_888,
+    # Without the `mtp` head that files hold as well (tests/model/test_qwen3_5.py adds it).
+    "Qwen3.5-0.8B": 852_985_920,
+    "Qwen3.5-2B": 2_213_241_664,
+    "Qwen3.5-4B": 4_539_265_536,
+    "Qwen3.5-9B": 9_409_813_744,
+    "Qwen3.5-27B": 27_356_728_560,
 }
-WITH_VISION = [name for name in published() if "-VL-" in name or "Omni" in name]
+WITH_VISION = [name for name in published() if "-VL-" in name or "Omni" in name or "Qwen3.5-" in name]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +55,7 @@ def part(name):
         return "lm_head"
     if "embed_tokens" in name:
         return "embeddings"
-    return "linears" if name.endswith("_proj.weight") else "rest"
+    return "linears" if re.search(r"(_proj|in_proj_\w+)\.weight$", name) else "rest"
 
 
 @pytest.mark.parametrize("name", published())
@@ -65,7 +71,7 @@ def test_parameters_are_counted_from_the_configuration_part_by_part(networks, na
 def test_up_to_4b_the_output_layer_is_tied_to_the_embeddings(networks, name):
     model = networks[name]
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    assert tied == (bool(re.search("-[234]B", name)) and "Omni" not in name) == model.config.tie_word_embeddings
+    assert tied == (bool(re.search("-([234]|0.8)B", name)) and "Omni" not in name) == model.config.tie_word_embeddings
     assert (Parameters.of(model.config).lm_head == 0) == tied
 
 
@@ -81,7 +87,8 @@ def test_rotary_sections_fill_half_a_head_and_time_runs_at_the_familys_rate(name
     config = published_config(name)
     text = config.text_config
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    assert sum(text.rope_parameters["mrope_section"]) * 2 == head
+    turned = head * text.rope_parameters.get("partial_rotary_factor", 1)
+    assert sum(text.rope_parameters["mrope_section"]) * 2 == turned
     layout = vision_layout(config)
     assert layout.tokens_per_second == (25.0 if layout.hears else 2.0) or layout.frame_turn  # or time is text
     assert config.vision_config.out_hidden_size == text.hidden_size
@@ -90,10 +97,10 @@ def test_rotary_sections_fill_half_a_head_and_time_runs_at_the_familys_rate(name
 def test_adapters_of_the_7b_have_the_published_count():
     # r=16, seven linears of 28 layers. Adapters of 47,589,376 parameters are about, too: those hit the tower's MLPs.
     config = published_config("Qwen/Qwen2.5-VL-7B-Instruct")
-    assert lora_parameters(config.text_config, 16) == 40_370_176
+    assert lora_parameters(config, 16) == 40_370_176
     vision = config.vision_config
     by_suffix = 3 * vision.depth * 16 * (vision.hidden_size + vision.intermediate_size)
-    assert lora_parameters(config.text_config, 16) + by_suffix == 47_589_376
+    assert lora_parameters(config, 16) + by_suffix == 47_589_376
 
 
 def test_an_unknown_checkpoint_is_refused_by_name():
