@@ -432,11 +432,12 @@ def _training(config: VerifierConfig, data: DataFacts) -> list[str]:
 
 
 def _limits(config: VerifierConfig) -> Iterator[str]:
-    sampling = config.sampling
+    sampling, hears = config.sampling, bool(config.chat and config.chat.audio)
     if config.modalities is None:
         yield "Which kinds of evidence it was trained on is not recorded."
     else:
-        others = [text for kind, text in _KINDS.items() if kind not in config.modalities]
+        possible = [kind for kind in _KINDS if kind != "audio" or hears]
+        others = [_KINDS[kind] for kind in possible if kind not in config.modalities]
         if others:
             yield f"It was not trained on {', '.join(others)}: such verdicts are untested."
     if "video" in (config.modalities or ("video",)):
@@ -448,7 +449,8 @@ def _limits(config: VerifierConfig) -> Iterator[str]:
             "Its frames are resized by Pillow. The checkpoint's own processor rounds otherwise, by 1 or 2 grey levels: "
             "a program that resizes with it gets other margins, so give it these frames."
         )
-        yield "It hears nothing: speech counts only as a transcript that is given."
+        if not hears:
+            yield "It hears nothing: speech counts only as a transcript that is given."
     yield f"Evidence and one claim have at most {config.max_tokens:,} tokens; longer ones are refused, never cut."
     if (windows := config.windowing) is None:
         yield "Evidence is judged whole; a segment much longer than those it was trained on is untested."

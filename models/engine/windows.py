@@ -8,6 +8,7 @@ once, where the package flash-attn is installed; that has not been run.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -85,10 +86,16 @@ def _by_length(
 
 
 def use_windows(model: Any) -> None:
-    """Set it on the vision tower of a loaded backbone, if it has one. Saved configurations do not name it."""
+    """Set it on the vision tower of a loaded backbone, if it has one.
+
+    The layers get a configuration of their own: a network made from the backbone's would look for a kernel
+    of that name.
+    """
     if (tower := vision_tower(model)) is not None:
-        # Not by `set_attn_implementation`, which would look for a kernel of that name.
-        tower.config._attn_implementation = WINDOWS
+        config = copy.copy(tower.config)
+        config._attn_implementation = WINDOWS
+        for block in tower.blocks:
+            block.attn.config = config
 
 
 AttentionInterface.register(WINDOWS, windows)

@@ -121,5 +121,5 @@ def check_training(arguments, training, model):
     assert arguments.prompt().sha256
     assert arguments.sampling().max_frames <= 64
     assert training.remove_unused_columns is False
-    assert isinstance(get_peft_config(model), LoraConfig)
+    assert isinstance(get_peft_config(model), LoraConfig) == model.use_peft
     assert (get_quantization_config(model) is not None) == model.load_in_4bit

@@ -22,7 +22,8 @@ def network(request, tiny_of):
 
 
 def features(network, grid, of):
-    network.config.vision_config._attn_implementation = of
+    for block in network.get_encoder("image").blocks:
+        block.attn.config._attn_implementation = of
     patch = BACKBONES[network.config.model_type].vision_config(network.config).patch_size
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randn(int(torch.tensor(grid).prod(-1).sum()), 6 * patch**2, generator=generator)
@@ -53,7 +54,9 @@ def test_there_is_a_call_for_each_length_and_not_for_each_window(network, monkey
 
 
 def test_a_loaded_backbone_attends_so_and_its_files_do_not_say_it(network, tmp_path):
-    assert network.config.vision_config._attn_implementation == WINDOWS
+    assert network.get_encoder("image").blocks[0].attn.config._attn_implementation == WINDOWS
+    assert network.config.vision_config._attn_implementation == "sdpa"
+    type(network)(network.config)  # a network like it can be made
     network.save_pretrained(tmp_path / "saved")
     assert WINDOWS not in (tmp_path / "saved" / "config.json").read_text()
 
