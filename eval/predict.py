@@ -16,7 +16,8 @@ from typing import Any
 
 from proofreel.core import CommandParser
 
-CONTROLS = ["mismatched-evidence", "zero-shot"]
+CONTROLS = ["mismatched-evidence", "mismatched-sound", "no-sound", "zero-shot"]
+_ALONE = ("no-sound", "zero-shot")  # by a verifier opened in another way
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,9 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         pairs = read_split(args.data, args.split)
         if args.claim_only:
             pairs = hide_evidence(pairs)
-        _score(args, pairs, [None, *(c for c in args.controls if c != "zero-shot")])
-        if "zero-shot" in args.controls:
-            _score(args, pairs, ["zero-shot"], adapter=False)
+        _score(args, pairs, [None, *(c for c in args.controls if c not in _ALONE)])
+        for control in (c for c in _ALONE if c in args.controls):
+            _score(args, pairs, [control])
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -76,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=CONTROLS,
         default=[],
         help="score these as well, each into a file of its own beside --out: claims against another group's evidence; "
-        "the base alone, its adapter left out",
+        "of the rows that hear, with another group's sound, or with none; the base alone, its adapter left out",
     )
     parser.add_argument(
         "--claim-only", action="store_true", help="hide the evidence (for a verifier trained with --claim_only true)"
@@ -130,14 +131,15 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError("--controls: the model has no adapter to leave out, got zero-shot; leave it out")
 
 
-def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | None], adapter: bool = True) -> None:
+def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | None]) -> None:
     """Score the pairs, and each control, into a file of its own, all of them by one model."""
     from proofreel.core import sha256_of
-    from proofreel.eval.scoring import Share, mismatch_evidence, question_of, score_in_bulk
+    from proofreel.eval.scoring import CONTROLS as CHANGED
+    from proofreel.eval.scoring import Share, question_of, score_in_bulk
 
-    judge, model = _zero_shot(args) if args.zero_shot else _verifier(args, adapter)
+    judge, model = _zero_shot(args) if args.zero_shot else _verifier(args, controls[0])
     for control in controls:
-        rows = mismatch_evidence(pairs) if control == "mismatched-evidence" else pairs
+        rows = CHANGED[control](pairs) if control is not None and control in CHANGED else pairs
         source = question_of(judge) | {
             "manifest_sha256": sha256_of(args.data / "manifest.json"),
             "control": "claim-only" if args.claim_only else control,
@@ -159,8 +161,11 @@ def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | 
         print(judge.summary(), file=sys.stderr)
 
 
-def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
-    """The verifier on this process's own device; without its adapter, the base it stands on."""
+def _verifier(args: argparse.Namespace, control: str | None) -> tuple[Any, None]:
+    """The verifier on this process's own device; of the control `zero-shot` the base, without its adapter.
+
+    What is left without sound may be a kind of evidence that the verifier never saw: it is asked all the same.
+    """
     from proofreel.data_prep.dataset import train_shards
     from proofreel.eval.scoring import own_device
     from proofreel.models.directory import trained_on
@@ -170,12 +175,12 @@ def _verifier(args: argparse.Namespace, adapter: bool) -> tuple[Any, None]:
         args.verifier,
         device=args.device or own_device(),
         base=args.base,
-        adapter=adapter,
+        adapter=control != "zero-shot",
         frame_cache=_frame_cache(args),
         vision_cache=args.vision_cache,
         prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
         batch_tokens=args.batch_tokens,
-        untrained_evidence=args.untrained_evidence,
+        untrained_evidence=args.untrained_evidence or control == "no-sound",
     )
     if args.split == "train" and trained_on(args.verifier) == train_shards(args.data):
         print(

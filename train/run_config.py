@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..core import ConfigError
 from .rounds_config import PredictingStage
 
-Control = Literal["zero-shot", "mismatched-evidence", "claim-only"]
+Control = Literal["zero-shot", "mismatched-evidence", "mismatched-sound", "no-sound", "claim-only"]
 
 RESERVED: Mapping[str, frozenset[str]] = {
     "build.options": frozenset({"output"}),

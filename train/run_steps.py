@@ -34,6 +34,8 @@ RECORD, SCHEMA_VERSION = "steps.json", 1
 CONTROL_NAMES = {
     "zero-shot": "before fine-tuning",
     "mismatched-evidence": "other evidence",
+    "mismatched-sound": "other sound",
+    "no-sound": "no sound",
     "claim-only": "claim alone",
 }
 FREE = {*SPEED, "report_to", "run_name", "disable_tqdm", "dataloader_num_workers", "cache_gib", "read_timeout_s"}
@@ -347,7 +349,7 @@ def _predict(config: RunConfig, at: Places, split: str, claim_only: bool = False
     draft = at.run(claim_only) / "draft"
     words = ["--verifier", draft, "--data", at.data, "--split", split, "--out", out]
     controls = [] if claim_only or split != "test" else [c for c in config.controls if c != "claim-only"]
-    controls.sort(key=lambda control: control == "zero-shot")  # which is written last
+    controls.sort(key=lambda control: (control == "zero-shot", control == "no-sound"))  # which are written last
     words += ["--claim-only"] if claim_only else []
     words += ["--controls", *controls] if controls else []
     words += as_words(config.predict.options)

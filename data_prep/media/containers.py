@@ -32,11 +32,11 @@ EXACT_CONTAINERS = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 
 _FORMATS = (
     "mov", "matroska", "webm", "avi", "mpegts", "mpeg", "mpegvideo", "m4v", "h264", "hevc", "asf", "flv", "ogg", "ivf",
-    "mxf", "nut", "dv", "rm", "gif", "wav", "mp3", "flac", "aac",
+    "mxf", "nut", "dv", "rm", "gif", "wav", "mp3", "flac", "aac", "aiff",
 )  # fmt: skip
 """FFmpeg's names of the formats that are opened: none of them names other files or hosts, as a playlist does."""
 
-_OPEN = {"format_whitelist": ",".join(_FORMATS), "protocol_whitelist": "file"}
+OPEN_ONLY = {"format_whitelist": ",".join(_FORMATS), "protocol_whitelist": "file"}
 
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -185,7 +185,7 @@ def open_video(path: str | Path) -> Iterator[tuple[Any, Any]]:
     """
     try:
         # An absolute path is no protocol; what is opened may then open nothing else.
-        container = av.open(f"file:{Path(path).absolute()}", metadata_errors="ignore", options=_OPEN)
+        container = av.open(f"file:{Path(path).absolute()}", metadata_errors="ignore", options=OPEN_ONLY)
     except av.error.ArgumentError as error:
         raise MediaError(
             f"{path}: not a video of a format that is opened, got a playlist, a still image or something rarer; give "

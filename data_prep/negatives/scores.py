@@ -22,7 +22,7 @@ from ..importers import Record, Rejected, read_json_records
 
 COLUMNS = ("pair_id", "margin", "p_supported", "error", "claim", "evidence")
 _METADATA_KEY = b"proofreel.predictions"
-_CONTROLS = ("mismatched-evidence", "claim-only")
+_CONTROLS = ("mismatched-evidence", "mismatched-sound", "no-sound", "claim-only")
 _LABELS = ("supported", "refuted")
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
+    from .controls import CONTROLS, hide_evidence, mismatch_evidence, mismatch_sound, remove_sound
     from .distributed import Share, own_device, score_in_bulk
     from .out_of_fold import join_folds
     from .predictions import (
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
         refuse_teacher_file,
         write_predictions,
     )
-    from .score import hide_evidence, mismatch_evidence, predict, question_of, score_to
+    from .score import predict, question_of, score_to
     from .scored_rows import with_every_row, write_scored_rows
 
 __all__ = [
+    "CONTROLS",
     "CROSS_FITTED",
     "Prediction",
     "Share",
@@ -30,11 +32,13 @@ __all__ = [
     "labels_of",
     "margins_of",
     "mismatch_evidence",
+    "mismatch_sound",
     "own_device",
     "predict",
     "question_of",
     "read_predictions",
     "refuse_teacher_file",
+    "remove_sound",
     "score_in_bulk",
     "score_to",
     "with_every_row",

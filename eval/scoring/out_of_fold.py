@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...core import ConfigError, RowError, sha256_of
+from ...core import ConfigError, RowError, evidence_kinds, sha256_of
 from ...data_prep.dataset import FOLDS, MANIFEST, iter_split, read_manifest, train_shards
 from ...models.directory import fingerprint, recipe_of, trained_on
 from .predictions import CROSS_FITTED, Prediction, read_predictions
 
+_OF_SOUND = ("mismatched-sound", "no-sound")  # controls of the rows that hear, and of no other
 _OWN = {"verifier_fingerprint", "manifest_sha256", "pairs_sha256"}  # what differs from fold to fold
 
 
@@ -84,7 +85,10 @@ def _read(data: Path, verifier: Path, file: Path, by_manifest: Mapping[str, str]
             f"{verifier}: was not trained on {folder}, got {file}, predictions of {name}, whose rows it may have seen; "
             "train it there"
         )
-    wanted = {pair.id for pair in iter_split(folder, "test")}
+    rows_of_fold = iter_split(folder, "test")
+    if source.get("control") in _OF_SOUND:
+        rows_of_fold = (pair for pair in rows_of_fold if "audio" in evidence_kinds(pair.evidence))
+    wanted = {pair.id for pair in rows_of_fold}
     if (differing := wanted ^ {row.pair_id for row in rows}) or {row.split for row in rows} != {"test"}:
         some = f", for example {min(differing)!r}" if differing else ""
         raise RowError(f"{file}: does not hold the rows of {name}, got {len(differing)} other or missing ones{some}")

@@ -12,7 +12,6 @@ Every file records the verifier's fingerprint and a hash of the pairs: parts of 
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
 import hashlib
 import json
@@ -29,7 +28,7 @@ from typing import Any
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ...core import Evidence, Pair, Passage, RowError, evidence_key
+from ...core import Pair, RowError, evidence_key
 from ...models.decision import Verdict
 from ...models.verifier import Verifier
 from ...models.zero_shot import HostedVerifier
@@ -71,37 +70,6 @@ def question_of(judge: Verifier | HostedVerifier) -> dict[str, Any]:
     if isinstance(judge, HostedVerifier):
         return {"prompt_sha256": judge.prompt.sha256, "labels": list(judge.labels)}
     return {"prompt_sha256": judge.encoder.prompt.sha256, "labels": list(judge.head.labels)}
-
-
-def hide_evidence(pairs: Sequence[Pair]) -> list[Pair]:
-    """The claim-only control: every claim is judged against the same empty-handed sentence; labels are kept.
-
-    A verifier trained and tested this way tells how much the claims alone give away.
-    """
-    return [dataclasses.replace(pair, evidence=(Passage("No evidence is given."),)) for pair in pairs]
-
-
-def mismatch_evidence(pairs: Sequence[Pair], nth: int = 1) -> list[Pair]:
-    """The control in which every claim is judged against another group's evidence; its label is kept.
-
-    Evidences are rotated by the `nth` step, counted from half way round, that gives no row evidence of its own group:
-    neighbours in a file often differ by design, so a rotation by one would not be another clip drawn at random. A
-    verifier that looks must fall to chance on these rows; one that scores well has read the answer off the claim.
-    """
-    evidences: dict[str, tuple[tuple[Evidence, ...], str]] = {}
-    for pair in pairs:
-        evidences.setdefault(evidence_key(pair.evidence), (pair.evidence, pair.group))
-    keys, left = list(evidences), nth
-    for extra in range(len(keys)):
-        step = len(keys) // 2 + extra
-        other = {k: evidences[keys[(i + step) % len(keys)]] for i, k in enumerate(keys)}
-        left -= all(evidences[k][1] != other[k][1] for k in keys)
-        if not left:
-            return [dataclasses.replace(p, evidence=other[evidence_key(p.evidence)][0]) for p in pairs]
-    raise RowError(
-        f"mismatched evidence: fewer than {nth} rotations of {len(keys)} evidences give every row another group; "
-        "use a split with more groups"
-    )
 
 
 ROWS_PER_PART = 1024

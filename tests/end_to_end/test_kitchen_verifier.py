@@ -70,7 +70,7 @@ def auc(verifier, pairs):
 
 
 def test_it_judges_new_clips_and_falls_without_their_frames(fresh_pairs):
-    from proofreel.eval.scoring.score import mismatch_evidence
+    from proofreel.eval.scoring.controls import mismatch_evidence
     from proofreel.models.verifier.verifier import Verifier
 
     verifier = Verifier.from_pretrained(VERIFIER, device="cpu")

@@ -15,9 +15,10 @@ from proofreel.core.pairs import LABELS, Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval import calibrate, export, predict
+from proofreel.eval.scoring.controls import hide_evidence, mismatch_evidence
 from proofreel.eval.scoring.predictions import read_predictions
-from proofreel.eval.scoring.score import hide_evidence, mismatch_evidence, question_of
 from proofreel.eval.scoring.score import predict as predict_pairs
+from proofreel.eval.scoring.score import question_of
 from proofreel.models.directory.format import read_directory
 from proofreel.models.verifier.verifier import BATCH_TOKENS, Verifier
 

@@ -13,7 +13,8 @@ from proofreel.data_prep import build
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.data_prep.negatives.swapped import normal_claim
 from proofreel.eval.metrics.ranking import roc_auc
-from proofreel.eval.scoring.score import mismatch_evidence, predict
+from proofreel.eval.scoring.controls import mismatch_evidence
+from proofreel.eval.scoring.score import predict
 from proofreel.models.verifier.verifier import Verifier
 from proofreel.train import sft
 

@@ -1,0 +1,48 @@
+"""Controls of sound: what is heard is taken away or is another group's, and nothing else changes."""
+
+import pytest
+
+from proofreel.core.errors import RowError
+from proofreel.core.pairs import Audio, Pair, Passage, VideoSegment
+from proofreel.eval.scoring import CONTROLS, mismatch_sound, remove_sound
+from proofreel.models.inputs import heard
+
+
+def pairs() -> list[Pair]:
+    evidence = {
+        "said": lambda g: (Audio(f"{g}.wav", 1.0, 2.0),),
+        "seen": lambda g: (VideoSegment(f"{g}.mp4", 0.0, 3.0), Passage(g)),
+        "both": lambda g: (VideoSegment(f"{g}.mp4", 0.0, 3.0, sound=True), Passage(g)),
+    }
+    return [
+        Pair(f"{g}/{name}", f"{g} {name}.", of(g), label="supported", group=g)
+        for g in ("a", "b", "c")
+        for name, of in evidence.items()
+    ]
+
+
+@pytest.mark.parametrize("name", ["no-sound", "mismatched-sound"])
+def test_rows_that_hear_keep_all_but_their_sound(name):
+    changed = CONTROLS[name](pairs())
+    before = [pair for pair in pairs() if heard(pair.evidence)]
+    assert [(p.id, p.claim, p.label, p.group) for p in changed] == [(p.id, p.claim, p.label, p.group) for p in before]
+    for now, then in zip(changed, before, strict=True):
+        sounds = heard(now.evidence)
+        assert not set(sounds) & set(heard(then.evidence))
+        assert bool(sounds) == (name == "mismatched-sound")
+        assert not any(sound.path.startswith(now.group) for sound in sounds)
+        if now.id.endswith("both"):
+            assert now.evidence[:2] == (VideoSegment(f"{now.group}.mp4", 0.0, 3.0), Passage(now.group))
+
+
+def test_a_sound_alone_leaves_a_sentence_and_exchanged_ones_keep_their_spans():
+    assert remove_sound(pairs())[0].evidence == (Passage("No sound is given."),)
+    spans = {sound for pair in mismatch_sound(pairs()) for sound in heard(pair.evidence)}
+    assert spans == {sound for pair in pairs() for sound in heard(pair.evidence)}
+
+
+def test_rows_without_sound_or_of_one_group_are_refused():
+    with pytest.raises(RowError, match="no-sound: no row hears anything, got 1 rows"):
+        remove_sound(pairs()[1:2])
+    with pytest.raises(RowError, match=r"mismatched sound.*more groups"):
+        mismatch_sound(pairs()[:3])
