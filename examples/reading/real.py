@@ -28,7 +28,7 @@ from examples.reading.base import write_base
 from examples.reading.factcg import read_factcg
 from examples.reading.heads import Choice, choose, fit, heads_of_folds, normed, out_of_fold
 from examples.reading.publishing import RECIPE, fold_source, save_draft
-from examples.reading.rivals import Estimate, agreement, row_of, tfidf_cosine, word_share
+from examples.reading.rivals import Estimate, agreement, auc_difference, row_of, tfidf_cosine, word_share
 from examples.reading.states import Reader
 from proofreel.core import Pair, evidence_key
 from proofreel.data_prep.dataset import FOLDS, MANIFEST, read_manifest, read_split
@@ -37,6 +37,7 @@ from proofreel.eval.scoring import Prediction, write_predictions
 ROOT = Path(__file__).resolve().parent.parent.parent
 FEWEST_LAYERS = 6  # of those that are tried: the first ones hold words, not sentences
 OURS = "head on MiRAGE and FactCG"
+WORDS = "share of the claim's words"
 
 
 @dataclass(frozen=True)
@@ -84,14 +85,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     choice = choose({n: see(learnt, n) for n in see.depths}, learnt.supported, learnt.groups.tolist())
     folds = np.array([fold_of[pair.id] for pair in pairs])
     heads = mixed_heads(see, choice, learnt, judged, folds)
+    of_all = heads.pop("")
     ours = np.array([row_H @ heads[fold] for row_H, fold in zip(see(judged, choice.layer), folds, strict=True)])
     contenders = {OURS: ours} | rivals_margins(see, choice, learnt, judged, alone)
     results = {name: row_of(scores, judged.supported, judged.groups) for name, scores in contenders.items()}
+    for name, scores in contenders.items():
+        if name != WORDS:
+            results[name]["over_words"] = auc_difference(scores, contenders[WORDS], judged.supported, judged.groups)
     everything = np.ones(len(pairs), bool)
     results["always supported"] = row_of(None, judged.supported, judged.groups, everything)
     results["another annotator"] = agreement([pair.meta["votes"] for pair in pairs], judged.groups)
 
-    draft = save_draft(reader, choice, heads[""], data, out / "draft")
+    draft = save_draft(reader, choice, of_all, data, out / "draft")
     file = out / "out-of-topic.parquet"
     write_predictions(file, predictions(pairs, ours, folds), fold_source(heads, data))
     publish(out, data, draft, file)
@@ -166,7 +171,7 @@ def rivals_margins(see: Sight, choice: Choice, learnt: Rows, judged: Rows, alone
         "head on FactCG": features @ fit(see(learnt, choice.layer), learnt.supported, shrinkage),
         "head on MiRAGE, claim alone": out_of_fold(unseen, judged.supported, topics, shrinkage),
         "zero-shot": see(judged, see.depths[-1]) @ see.verdict_H,
-        "share of the claim's words": word_share(judged.pairs),
+        WORDS: word_share(judged.pairs),
         "TF-IDF cosine": tfidf_cosine(judged.pairs),
     }
 
@@ -215,11 +220,12 @@ def page(
         f"by the majority of their annotators; {len(learnt.pairs)} pairs of FactCG. The head reads "
         f"layer {choice.layer} of {judged.states_NLH.shape[1]} with C = {choice.shrinkage:g}, chosen on FactCG alone.",
         "",
-        "| judged by | AUC | AUC, mean of topics | F1 supported | F1, mean of topics | F1, mean of classes |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| judged by | AUC | AUC, mean of topics | AUC over word share | F1 supported | F1, mean of topics "
+        "| F1, mean of classes |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, row in results.items():
-        cells = [_cell(row.get(key)) for key in ("auc", "auc_topics", "f1", "f1_topics", "f1_classes")]
+        cells = [_cell(row.get(key)) for key in ("auc", "auc_topics", "over_words", "f1", "f1_topics", "f1_classes")]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     by_layer = ", ".join(f"{n}: {auc:.3f}" for n, auc in choice.auc_by_layer.items())
     return "\n".join([*lines, "", f"AUC on FactCG by layer: {by_layer}.", "", f"{dict(notes)}", ""])

@@ -101,6 +101,17 @@ def row_of(
     return row
 
 
+def auc_difference(
+    scores_N: np.ndarray, others_N: np.ndarray, supported_N: np.ndarray, group_N: np.ndarray
+) -> Estimate:
+    """How much higher the AUC of the first scores is, on the same resamples of groups."""
+
+    def metric(_scores: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return np.asarray(roc_auc(scores_N, labels, weights)) - np.asarray(roc_auc(others_N, labels, weights))
+
+    return Estimate.of(metric, scores_N, supported_N, group_N)
+
+
 def agreement(votes: Sequence[Mapping[str, int]], group_N: np.ndarray) -> dict[str, float | Estimate]:
     """How one annotator agrees with another: the F1s of all ordered pairs of judgments of one claim.
 
