@@ -19,6 +19,7 @@ from .frames import (
 )
 from .picture_files import keep_picture, picture_directory
 from .sandbox import GuardedReader, Outcome, fetched, guarded, probe_guarded, run_guarded
+from .sound_probe import SoundInfo, check_sound, notes_on_sound, probe_sound
 from .sounds import SAMPLE_RATE, Sound, count_samples, read_sound
 from .survey import ImageInfo, Kind, MediaFile, media_rows, media_table, outside_root, probe_all, probe_each
 
@@ -39,7 +40,9 @@ __all__ = [
     "Outcome",
     "PacketIndex",
     "Sound",
+    "SoundInfo",
     "check_segment",
+    "check_sound",
     "count_samples",
     "fetched",
     "file_stamp",
@@ -53,6 +56,7 @@ __all__ = [
     "keep_picture",
     "media_rows",
     "media_table",
+    "notes_on_sound",
     "open_video",
     "outside_root",
     "packet_index",
@@ -62,6 +66,7 @@ __all__ = [
     "probe_all",
     "probe_each",
     "probe_guarded",
+    "probe_sound",
     "read_frames",
     "read_image",
     "read_media_piece",

@@ -21,8 +21,9 @@ from ...core import MediaError, address_problem, is_address, local_part, media_p
 from .containers import MediaInfo, PacketIndex, hashed_packet_index, open_video, probe, regular_file
 from .frames import open_image, read_image
 from .sandbox import run_guarded
+from .sound_probe import SoundInfo, probe_sound
 
-Kind = Literal["video", "image"]
+Kind = Literal["video", "image", "audio"]
 
 TIMEOUT_S = 60.0
 CUT_SHORT_S = 1.0
@@ -43,7 +44,7 @@ class ImageInfo:
 
 @dataclass(frozen=True)
 class MediaFile:
-    """A media file that can be read.
+    """A media file that can be read: as a video, an image, or for its sound.
 
     Attributes:
         info: what it is.
@@ -52,7 +53,7 @@ class MediaFile:
         pictures_sha256: of a video's coded pictures, the same in a remuxed copy; None where there are none.
     """
 
-    info: MediaInfo | ImageInfo
+    info: MediaInfo | ImageInfo | SoundInfo
     n_bytes: int
     sha256: str
     pictures_sha256: str | None = None
@@ -83,12 +84,13 @@ def probe_each(
 ) -> Iterator[tuple[str, MediaFile | str]]:
     """Look at each file: (path, what it is or why it cannot be used), as they are ready.
 
-    A video must decode its first frame and hold the packets that its header promises; an image is decoded whole. Damage
-    in the middle of a video is found only with `decode`.
+    A video must decode its first frame and hold the packets that its header promises; an image and a sound are decoded
+    whole. Damage in the middle of a video is found only with `decode`.
 
     Args:
         paths: as the rows name them, each once.
-        kind: what the files are used as: an image given as a video is an error, and the other way round.
+        kind: what the files are used as: an image given as a video is an error, and the other way round. `audio` is the
+            sound of sound files and of videos.
         workers: child processes; as many as there are processors if None.
         timeout_s: seconds a file may take, hashing included.
         decode: decode every frame of every video: one processor does about 15 s of 720p video in a second.
@@ -107,6 +109,8 @@ def look_at(path: str, media_root: str | Path | None, kind: Kind, decode: bool =
     """One file of `probe_all`, in this process; `MediaError` says why it cannot be used."""
     file = media_path(path, media_root)
     n_bytes = regular_file(file).st_size
+    if kind == "audio":
+        return MediaFile(probe_sound(str(file)), n_bytes, sha256_of(file))
     info, pictures = _video(file, decode) if kind == "video" else (_image(file), None)
     return MediaFile(info, n_bytes, sha256_of(file), pictures)
 
@@ -140,19 +144,27 @@ def media_rows(files: Iterable[MediaFile]) -> dict[str, dict[str, float]]:
     """Tables for a data set card: {title: {name: number}}.
 
     Counts of files by kind, container, codec, picture size and frame rate, most frequent first; quantiles and sum of
-    the durations in seconds.
+    the durations in seconds. Sounds, where any are heard, have tables of their own: a video that is heard is given once
+    for its pictures and once for its sound.
     """
     known = list(files)
     videos = [file.info for file in known if isinstance(file.info, MediaInfo)]
     images = [file.info for file in known if isinstance(file.info, ImageInfo)]
+    sounds = [file.info for file in known if isinstance(file.info, SoundInfo)]
+    n_bytes = {getattr(file.info, "path", ""): file.n_bytes for file in known}
     tables: dict[str, dict[str, float]] = {
-        "files": {"videos": len(videos), "images": len(images), "bytes": sum(file.n_bytes for file in known)},
+        "files": {"videos": len(videos), "images": len(images), "bytes": sum(n_bytes.values())},
         "container": _counts(info.container for info in videos),
         "codec": _counts(info.codec for info in videos),
         "image format": _counts(info.format for info in images),
         "size": _counts(f"{info.width}x{info.height}" for info in (*videos, *images)),
         "fps": _counts(f"{info.fps:.4g}" for info in videos),
     }
+    if sounds:
+        n_silent = sum(info.is_silent for info in sounds)
+        tables["sound"] = {"files": len(sounds), "silent": n_silent}
+        tables["sound codec"] = _counts(info.codec for info in sounds)
+        tables["sound_s"] = {"sum": round(sum(info.duration_s for info in sounds), 3)}
     if videos:
         durations = [info.duration_s for info in videos]
         values = np.quantile(durations, list(QUANTILES.values())).round(3).tolist()

@@ -92,8 +92,8 @@ def _files_in_words(paths: Sequence[str]) -> str:
 
 def _shared_media(staging: Staging) -> Iterator[tuple[set[str], list[str]]]:
     """Groups that show the same file: by content where it was hashed, else by path."""
-    query = """SELECT DISTINCT COALESCE(f.content, m.path) AS content, r.grp, m.path
-        FROM media m JOIN rows r ON r.e = m.e LEFT JOIN files f ON f.path = m.path
+    query = """SELECT DISTINCT COALESCE(f.content, s.content, m.path) AS content, r.grp, m.path
+        FROM media m JOIN rows r ON r.e = m.e LEFT JOIN files f ON f.path = m.path LEFT JOIN sounds s ON s.path = m.path
         WHERE r.out = 0 ORDER BY content, m.path, r.grp"""
     yield from _several(staging.reader().execute(query))
 

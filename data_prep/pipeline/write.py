@@ -153,8 +153,9 @@ def staging_counts(staging: Staging, statistics: CardStatistics) -> dict[str, di
 
 def media_in_several_splits(staging: Staging) -> list[str]:
     """Media files that different groups carried into different splits, where the rules allow it; copies too."""
-    query = """WITH shown AS (SELECT m.path, p.split, COALESCE(f.content, m.path) AS content
-            FROM media m JOIN planned p ON p.e = m.e LEFT JOIN files f ON f.path = m.path)
+    query = """WITH shown AS (SELECT m.path, p.split, COALESCE(f.content, s.content, m.path) AS content
+            FROM media m JOIN planned p ON p.e = m.e LEFT JOIN files f ON f.path = m.path
+            LEFT JOIN sounds s ON s.path = m.path)
         SELECT DISTINCT path FROM shown WHERE content IN
             (SELECT content FROM shown GROUP BY content HAVING COUNT(DISTINCT split) > 1) ORDER BY path"""
     return [path for (path,) in staging.db.execute(query)]

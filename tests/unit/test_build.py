@@ -10,10 +10,11 @@ import av
 import numpy as np
 import PIL.Image
 import pytest
+from sounded_clips import sine, write_sounded
 
 from proofreel.core.config import load_config
 from proofreel.core.errors import ConfigError, RowError
-from proofreel.core.pairs import Image, Pair, VideoSegment
+from proofreel.core.pairs import Audio, Image, Pair, VideoSegment
 from proofreel.data_prep.build import main
 from proofreel.data_prep.dataset.shards import read_manifest, read_split, write_pairs
 from proofreel.data_prep.negatives.swapped import swapped_negatives
@@ -250,6 +251,40 @@ def test_images_are_opened_too(tmp_path):
     manifest = build(config, skip_invalid=True)
     assert manifest["rejected"] == {"media file is missing": 1, "media is unreadable": 1}
     assert [pair.id for pair in read_split(config.output, "train")] == ["good"]
+
+
+def test_sounds_are_heard_through_and_their_faults_named_while_silence_is_listed_and_kept(tmp_path):
+    write_clip(tmp_path / "mute.mp4")
+    write_sounded(tmp_path / "good.mp4", sine(440, 32_000, 16_000), 16_000, video=True)
+    write_sounded(tmp_path / "silent.wav", np.zeros(16_000), 16_000)
+    (tmp_path / "bad.wav").write_bytes((tmp_path / "silent.wav").read_bytes()[:30])
+    evidence = {
+        "good": VideoSegment("good.mp4", 0.0, 1.5, sound=True),
+        "mute": VideoSegment("mute.mp4", 0.0, 1.5, sound=True),
+        "seen": VideoSegment("mute.mp4", 0.0, 1.5),
+        "silent": Audio("silent.wav"),
+        "short": Audio("silent.wav", 0.5, 2.0),
+        "late": Audio("good.mp4", 5.0, 6.0),
+        "bad": Audio("bad.wav"),
+        "gone": Audio("gone.wav"),
+    }
+    write_pairs(tmp_path / "p.jsonl", [Pair(name, f"{name} A.", (piece,)) for name, piece in evidence.items()])
+    config = BuildConfig(str(tmp_path / "out"), (SourceConfig("pairs", str(tmp_path / "p.jsonl")),), splits=TRAIN_ONLY)
+    manifest = build(config, skip_invalid=True)
+    assert [pair.id for pair in read_split(config.output, "train")] == ["good", "seen", "silent"]
+    listed = {item["id"]: item for item in rejected(tmp_path / "out" / "rejected.jsonl")}
+    assert {name: item["kind"] for name, item in listed.items()} == {
+        "mute": "media is unreadable",
+        "silent": "its sound is silent",
+        "short": "end_s is past the end of the sound",
+        "late": "start_s is past the end of the sound",
+        "bad": "media is unreadable",
+        "gone": "media file is missing",
+    }
+    assert "mute.mp4: has no sound, got a file without an audio stream; fetch it" in listed["mute"]["reason"]
+    assert (listed["silent"]["blocking"], listed["silent"]["pairs"]) == (False, 0)
+    assert manifest["media_files"]["sound"] == {"files": 2, "silent": 1}
+    assert manifest["media_files"]["files"]["videos"] == 2
 
 
 def test_one_video_fixed_into_two_splits_is_refused_or_where_allowed_warned_of(ten):
