@@ -56,6 +56,8 @@ from .loss import Loss
 from .preemption import Preemption
 from .run_directory import BAD_ROWS, METRICS
 
+CLAIMS_PER_SECOND = "claims_per_second"
+"""In the log: claims of all ranks since the last log, over the time of their steps."""
 REDRAW_S = 30.0
 """Curves are drawn at evaluations, but no more often than this: where evaluating is quick, drawing is not."""
 
@@ -86,6 +88,10 @@ class Watcher(TrainerCallback):
         """See whether all that trains has had a gradient."""
         if self.trainer.first_gradients is not None:
             self.trainer.first_gradients.check()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Count how long the step took, waiting for its rows included, evaluating and saving not."""
+        self.trainer.count_step()
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Draw the learning curves, if that was not just done."""
@@ -169,6 +175,7 @@ class VerdictTrainer(Trainer):
         self.resumed_from: Path | None = None
         self.n_bad = 0
         self._step_ids: list[str] = []
+        self._n_claims, self._steps_s, self._step_began_s = 0, 0.0, 0.0
         self._eval_bad: list[Any] = []
         self.preemption = Preemption(self)
         self.add_callback(Watcher(self))
@@ -213,6 +220,7 @@ class VerdictTrainer(Trainer):
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
         """The micro-batches of one optimiser step, and the weight of all their claims over all ranks."""
         batches: list[Any] = []
+        self._step_began_s = time.monotonic()
         with suppress(StopIteration):
             while len(batches) < num_batches:
                 batches.append(self.stream.next(epoch_iterator))
@@ -220,10 +228,11 @@ class VerdictTrainer(Trainer):
             return batches, None
         self._step_ids = [i for b in batches for ids in b["row_ids"] for i in ids]
         bad = [row for b in batches for row in b.pop("bad_rows", ())]
-        weights = [self.loss.claim_weights(*(b[n] for n in self.loss.targets)).sum() for b in batches]
-        mine = torch.stack([torch.stack(weights).sum(), weights[0].new_tensor(float(len(bad)))])
+        weights = torch.cat([self.loss.claim_weights(*(b[n] for n in self.loss.targets)).flatten() for b in batches])
+        mine = torch.stack([weights.sum(), weights.new_tensor(float(len(bad))), (weights > 0).sum().to(weights.dtype)])
         per_rank: Any = self.accelerator.gather(mine.to(device)[None])
-        weight, n_bad = per_rank.sum(0)
+        weight, n_bad, claims = per_rank.sum(0)
+        self._n_claims += int(claims)
         if n_bad > 0:
             self._leave_out(bad, "train")
         return batches, torch.where(weight > 0, weight, 1.0)  # a step without any claim teaches nothing
@@ -325,10 +334,17 @@ class VerdictTrainer(Trainer):
 
     # ---- What is left behind ----
 
+    def count_step(self) -> None:
+        """An optimiser step has ended."""
+        self._steps_s += time.monotonic() - self._step_began_s
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log as the Trainer does, and append the same numbers to <output_dir>/metrics.jsonl."""
         if self.n_bad:
             logs["bad_rows"] = self.n_bad
+        if "loss" in logs and self._steps_s:
+            logs[CLAIMS_PER_SECOND] = float(f"{self._n_claims / self._steps_s:.4g}")
+            self._n_claims, self._steps_s = 0, 0.0
         super().log(logs, start_time)
         self._append(METRICS, {"step": self.state.global_step, **logs})
 

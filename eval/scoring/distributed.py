@@ -9,6 +9,7 @@ joins them. Processes meet in that folder only: there is nothing between them th
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import time
@@ -41,7 +42,28 @@ class Share:
     @classmethod
     def of_launcher(cls) -> Share:
         """As accelerate launch, torchrun and the like number their processes; alone where nothing launched this."""
+        if (wanted := _processes_left_out()) > 1:
+            print(
+                f"warning: --num_processes: accelerate starts one process under --cpu, got {wanted}; for that many "
+                f"launch with --config_file configs/accelerate_ddp.yaml --num_processes {wanted}",
+                file=sys.stderr,
+            )
         return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+
+
+def _processes_left_out() -> int:
+    """N of `accelerate launch --cpu --num_processes N`, which starts one process and says N nowhere else."""
+    if "WORLD_SIZE" in os.environ or os.environ.get("ACCELERATE_USE_CPU", "").lower() not in ("true", "1"):
+        return 0
+    import psutil
+
+    try:
+        parent = psutil.Process().parent()
+        words = parent.cmdline() if parent else []
+    except psutil.Error:
+        return 0
+    wanted = re.search(r"--num[_-]processes[= ](\d+)", " ".join(words))
+    return int(wanted[1]) if wanted else 0
 
 
 def own_device() -> str | None:

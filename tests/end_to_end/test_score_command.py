@@ -347,6 +347,16 @@ def test_two_processes_under_accelerate_give_the_rows_order_and_margins_of_one(f
     assert_same(out, scored)
 
 
+def test_processes_that_accelerate_leaves_out_are_said(tmp_path):
+    (tmp_path / "share.py").write_text("from proofreel.eval.scoring import Share\nprint(Share.of_launcher())\n")
+    launcher = ["-m", "accelerate.commands.launch", "--num_machines", "1", "--mixed_precision", "no"]
+    launcher += ["--dynamo_backend", "no", "--cpu", "--num_processes"]
+    for wanted, warned in (("3", True), ("1", False)):
+        said, _ = launch(*launcher, wanted, str(tmp_path / "share.py")).communicate(timeout=300)
+        assert "Share(rank=0, world=1)" in said
+        assert ("got 3; for that many launch with" in said) == warned
+
+
 def test_pairs_of_text_alone_need_no_media(tmp_path):
     pairs = [Pair("a", "It is red.", (Transcript("All is red."),)), Pair("b", "It is red.", (Passage("Blue."),))]
     write_pairs(tmp_path / "claims.parquet", pairs)

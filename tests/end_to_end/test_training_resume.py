@@ -48,7 +48,13 @@ HARD = {
     "eval_strategy": "steps",
     "eval_steps": 2,
 }
-TIMED = {"eval_runtime", "eval_samples_per_second", "eval_steps_per_second", "eval_model_preparation_time"}
+TIMED = {
+    "claims_per_second",
+    "eval_runtime",
+    "eval_samples_per_second",
+    "eval_steps_per_second",
+    "eval_model_preparation_time",
+}
 
 KILLS = {
     "in the first step": ("training_step", "before", 0),
@@ -342,6 +348,7 @@ def test_a_run_stops_early_and_stays_stopped_when_it_is_resumed(train, tmp_path)
     stops |= {"save_strategy": "steps", "save_steps": 1}
     folder = train("run", **stops)
     assert [line["step"] for line in metrics(folder) if "loss" in line] == [1, 2, 3]
+    assert all(line["claims_per_second"] > 0 for line in metrics(folder) if "loss" in line)
     again = train(rewind(folder, tmp_path / "again").name, **stops, resume_from_checkpoint=True)
     assert_same_run(again, folder)
     before = rewind(folder, tmp_path / "before", "checkpoint-3")
