@@ -19,6 +19,7 @@ import math
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ def question_of(judge: Verifier | HostedVerifier) -> dict[str, Any]:
 
 
 ROWS_PER_PART = 1024
-SHOWN_FAILURES = 10
+SHOWN_FAILURES = SHOWN_NOTES = 10
 
 
 @dataclass(frozen=True)
@@ -133,16 +134,24 @@ def score_to(
         with tqdm(total=len(pairs), initial=n_found, unit="claim", desc="scoring", disable=not progress) as bar:
             for start, stop in _cuts(pairs, n_found, rows_per_part):
                 verdicts = verifier.score_pairs(pairs[start:stop], progress=bar.update, **shrinking)
-                if noted := sum(verdict.note is not None for verdict in verdicts) if shrink_frames else 0:
-                    bar.write(f"memory ran out for {noted} claims, the first: {_note_of(verdicts)}", file=sys.stderr)
+                for line in on_notes(verdicts, shrink_frames):
+                    bar.write(line, file=sys.stderr)
                 rows = [prediction_of(*both) for both in zip(pairs[start:stop], verdicts, strict=True)]
                 _write(parts / _part_name(start, stop), rows, source)
         _join(parts, path, len(pairs))
         return scored(path, n_found)
 
 
-def _note_of(verdicts: Sequence[Verdict]) -> str:
-    return next(verdict.note for verdict in verdicts if verdict.note is not None)
+def on_notes(verdicts: Sequence[Verdict], shrink_frames: bool) -> Iterator[str]:
+    """What is said on stderr of verdicts that have a note: memory where it made evidence another, then of media."""
+    noted = Counter(verdict.note for verdict in verdicts if verdict.note is not None)
+    of_memory = {note: n for note, n in noted.items() if "memory ran out" in note}
+    if of_memory and shrink_frames:
+        yield f"memory ran out for {sum(of_memory.values())} claims, the first: {next(iter(of_memory))}"
+    others = [(note, n) for note, n in noted.items() if note not in of_memory]
+    yield from (f"note, for {n} claims: {note}" for note, n in others[:SHOWN_NOTES])
+    if len(others) > SHOWN_NOTES:
+        yield f"and {len(others) - SHOWN_NOTES} other notes"
 
 
 def pairs_sha256(pairs: Sequence[Pair]) -> str:

@@ -271,7 +271,9 @@ class BatchScorer:
 
 
 def _answers(reading: ReadGroup, margins_K: np.ndarray, note: str | None) -> Iterator[tuple[int, Answer]]:
-    yield from ((p, Answer(float(m), note=note)) for p, m in zip(reading.places, margins_K, strict=True))
+    notes = reading.segment.evidence.notes if reading.segment else ()
+    together = "; ".join([*notes, *([note] if note else [])]) or None
+    yield from ((p, Answer(float(m), note=together)) for p, m in zip(reading.places, margins_K, strict=True))
 
 
 def _failures(reading: ReadGroup, places: Sequence[int]) -> Iterator[tuple[int, Answer]]:

@@ -70,12 +70,16 @@ MAX_PATCHES = 16_384  # that the tower sees at once, unless one segment alone ha
 
 @dataclass(frozen=True)
 class PiecePixels:
-    """A decoded piece: `pixels` as `Encoder.pixels` gives them of this piece alone, `key` the name of its features."""
+    """A decoded piece: `pixels` as `Encoder.pixels` gives them of this piece alone, `key` the name of its features.
+
+    `note` is that of a sound.
+    """
 
     piece: Piece
     key: str
     n_frames: int
     pixels: dict[str, torch.Tensor]
+    note: str | None = None
 
     @property
     def n_patches(self) -> int:
@@ -307,7 +311,7 @@ class VisionFeatures:
             )
         pixels = self.encoder.pixels(media)
         n_frames = len(media.videos[0].times_s) if media.videos else len(pixels.get("audio_values", "1"))
-        return PiecePixels(piece, key, n_frames, pixels)
+        return PiecePixels(piece, key, n_frames, pixels, media.sounds[0].note if media.sounds else None)
 
     def _compute(self, decoded_pieces: Sequence[PiecePixels], model: torch.nn.Module) -> dict[Piece, PieceFeatures]:
         """Show pieces to the tower, all videos at once and all images at once, and keep what it makes of them."""
@@ -337,6 +341,7 @@ class VisionFeatures:
             shown.n_frames,
             None if seconds is None else float(seconds),
             None if times_s is None else tuple(times_s.tolist()),
+            shown.note,
         )
         self.computed += 1
         try:

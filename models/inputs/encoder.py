@@ -76,12 +76,14 @@ class EncodedEvidence:
             that apply, as the backbone's forward takes them; or, in place of the pixels, `video_features` and
             `image_features` (tokens of all videos or images in order, hidden). Of sounds `audio_values` (frames of all
             in order, mel bins) or `audio_features` (tokens, hidden), and `audio_frames` (how many frames each has).
+        notes: what was out of the ordinary, such as a sound that is silent; each names its file.
     """
 
     ids_P: torch.Tensor
     positions_3P: torch.Tensor
     next_position: int
     vision: dict[str, torch.Tensor]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,9 @@ class Encoder:
             rule=self.rule,
             time_rule=self.time_rule,
         )
-        return EncodedEvidence(ids, positions, start, vision)
+        of_sounds = zip(heard(evidence), media.sounds, strict=True)
+        notes = tuple(f"{piece.path}: {sound.note}" for piece, sound in of_sounds if sound.note)
+        return EncodedEvidence(ids, positions, start, vision, notes)
 
     def pixels(self, media: Media) -> dict[str, torch.Tensor]:
         """What the backbone's forward takes of decoded media: pixels, grids and seconds (see `EncodedEvidence`)."""

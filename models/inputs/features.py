@@ -31,6 +31,7 @@ class PieceFeatures:
         n_frames: frames the tower was shown; 1 for an image; mel frames of a sound.
         seconds_per_grid: seconds between temporal patches; None for an image.
         patch_times_s: when each temporal patch is shown, of a video that is written frame by frame; else None.
+        note: of a sound, as `Sound.note`.
     """
 
     features_TH: torch.Tensor
@@ -38,6 +39,7 @@ class PieceFeatures:
     n_frames: int
     seconds_per_grid: float | None = None
     patch_times_s: tuple[float, ...] | None = None
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def pack_features(features: PieceFeatures, key: str) -> bytes:
         "n_frames": features.n_frames,
         "seconds_per_grid": features.seconds_per_grid,
         "patch_times_s": features.patch_times_s,
+        **({} if features.note is None else {"note": features.note}),
     }
     return seal(key, header, tensor_bytes(features.features_TH))
 
@@ -94,6 +97,7 @@ def unpack_features(entry: bytes, key: str) -> PieceFeatures:
         header["n_frames"],
         header["seconds_per_grid"],
         None if times_s is None else tuple(times_s),
+        header.get("note"),
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from random_drafts import random_draft
 from reference_forward import plain_margins
 from safetensors.torch import load_file, save_file
+from sounded_clips import write_sounded
 from transformers import AutoProcessor, Qwen2_5OmniThinkerForConditionalGeneration
 
 from proofreel.core.errors import DirectoryError, MediaError, ModelInputError
@@ -470,6 +471,18 @@ def test_a_verifier_is_asked_about_what_is_heard(merged, media):
     assert len({v.margin for v in (*first, *other, *deaf)}) == 6
     failed = verifier.score(claims, Audio("gone.wav"))
     assert all("gone.wav" in (v.error or "") for v in failed)
+
+
+def test_a_silent_sound_is_noted_with_its_file_also_from_kept_features_and_prefixes(tmp_path, merged, media):
+    write_sounded(media / "silent.wav", np.zeros(16_000), 16_000)
+    piece = (Passage("It rings."), Audio("silent.wav", 0.0, 3.0))
+    options = {"device": "cpu", "media_root": media, "untrained_evidence": True}
+    for cache in (None, tmp_path, tmp_path):  # read, computed, kept
+        verifier = Verifier.from_pretrained(merged[1], vision_cache=cache, **options)
+        for _ in range(2):
+            (verdict,) = verifier.score(["No."], piece)
+            assert (verdict.note or "").startswith("silent.wav: its sound is silent, got no sample above 0.001")
+            assert "its sound ends before the span does, got 1.00 s of 3.00 s" in (verdict.note or "")
 
 
 def test_a_self_test_holds_what_was_heard(tmp_path, merged, media):

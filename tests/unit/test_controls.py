@@ -5,6 +5,8 @@ import pytest
 from proofreel.core.errors import RowError
 from proofreel.core.pairs import Audio, Pair, Passage, VideoSegment
 from proofreel.eval.scoring import CONTROLS, mismatch_sound, remove_sound
+from proofreel.eval.scoring.score import on_notes
+from proofreel.models.decision import Verdict
 from proofreel.models.inputs import heard
 
 
@@ -46,3 +48,12 @@ def test_rows_without_sound_or_of_one_group_are_refused():
         remove_sound(pairs()[1:2])
     with pytest.raises(RowError, match=r"mismatched sound.*more groups"):
         mismatch_sound(pairs()[:3])
+
+
+def test_notes_of_media_are_said_once_for_all_their_claims_and_memory_only_where_it_changed_the_evidence():
+    silent, halved = "a.wav: its sound is silent", "memory ran out: scored in smaller batches"
+    verdicts = [Verdict(0.5, 0.0, None, note=note) for note in (silent, None, silent, halved)]
+    assert list(on_notes(verdicts, shrink_frames=False)) == [f"note, for 2 claims: {silent}"]
+    assert "memory ran out for 1 claims" in next(on_notes(verdicts, shrink_frames=True))
+    many = [Verdict(0.5, 0.0, None, note=f"{i}.wav: its sound is silent") for i in range(13)]
+    assert list(on_notes(many, shrink_frames=False))[-1] == "and 3 other notes"
