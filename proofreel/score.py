@@ -91,6 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--format", choices=claim_formats(), help="of the claims; default: the first record's")
     parser.add_argument("--transcripts", type=Path, help="folder or JSON of transcripts, for MuRGAt's audio citations")
     parser.add_argument("--jointly", action="store_true", help="MiRAGE: all cited videos of a sentence as one evidence")
+    parser.add_argument("--heard", action="store_true", help="MuRGAt, MiRAGE: audio citations and videos are heard")
     parser.add_argument("--strict", action="store_true", help="stop before scoring if any row is bad")
     parser.add_argument("--prior", type=float, help="share of supported claims where the answers are used")
     parser.add_argument("--operating-point", help="name of the threshold that labels; default: the shipped default")
@@ -121,7 +122,9 @@ def _claims(args: argparse.Namespace) -> ClaimFile:
         raise RowError(f"{args.claims}: no such file, got nothing to read; check the path given with --claims")
     format = args.format or format_of(args.claims)
     prompts = _prompts(args) if format == "chat" else ()
-    claims = read_claims(args.claims, format, transcripts=args.transcripts, jointly=args.jointly, prompts=prompts)
+    claims = read_claims(
+        args.claims, format, transcripts=args.transcripts, jointly=args.jointly, heard=args.heard, prompts=prompts
+    )
     return claims if args.media is None or args.outside_media else inside_media(claims, args.media)
 
 

@@ -102,6 +102,7 @@ def read_claims(
     *,
     transcripts: str | Path | None = None,
     jointly: bool = False,
+    heard: bool = False,
     prompts: Sequence[Prompt] = (),
 ) -> ClaimFile:
     """Every claim of a file.
@@ -111,6 +112,7 @@ def read_claims(
         format: None tells it by the first record.
         transcripts: what MuRGAt's audio citations need: a folder or a JSON file.
         jointly: all videos that a MiRAGE sentence cites as one evidence, instead of one pair per video.
+        heard: MuRGAt's audio citations and MiRAGE's videos are heard, for a verifier that hears.
         prompts: of chat rows; the usual one is tried after them.
 
     Raises:
@@ -128,6 +130,7 @@ def read_claims(
         items = _chats(path, (*prompts, Prompt()))
     elif importer := _claim_importers().get(format):
         given = {"transcripts": "" if transcripts is None else str(Path(transcripts).absolute()), "jointly": jointly}
+        given |= {"sound": heard, "audio": "sound" if heard else "transcript"}
         items = importer.read(path, _options(importer, given))
     else:
         raise ConfigError(f"format: is unknown, got {format!r}; use one of {claim_formats()}")

@@ -30,11 +30,13 @@ class MirageOptions:
         extension: of the video files; the annotation holds bare ids.
         channels: those of audio, video and ocr a verifier perceives. A pair supported on others alone is neither
             positive nor negative for it: it is kept out and listed.
+        sound: the videos are heard as well as seen, all of them; for a verifier that hears.
     """
 
     implicit_negatives: bool = True
     extension: str = ".mp4"
     channels: tuple[str, ...] = tuple(CHANNELS)
+    sound: bool = False
 
 
 def read(path: Path, options: MirageOptions) -> Iterator[Row | Rejected]:
@@ -94,15 +96,21 @@ def kept_out(record: Record | Row, id: str, message: str, pairs: int, blocking: 
 
 
 def judged_row(
-    record: Record, video: str, claim: str, sentences: list[str], channels: list[str], meta: dict[str, Any], origin: str
+    record: Record,
+    video: VideoSegment,
+    claim: str,
+    sentences: list[str],
+    channels: list[str],
+    meta: dict[str, Any],
+    origin: str,
 ) -> Row:
-    """The row of a claim and a video (its file name), supported on `channels`, or on none."""
+    """The row of a claim and a video, supported on `channels`, or on none."""
     topic = record.value[0]
     also = {"other_contexts": sentences[1:]} if len(sentences) > 1 else {}
     pair = Pair(
-        id=f"wikivideo/{PurePosixPath(video).stem}/{digest_of(claim)}",
+        id=f"wikivideo/{PurePosixPath(video.path).stem}/{digest_of(claim)}",
         claim=claim,
-        evidence=(VideoSegment(video),),
+        evidence=(video,),
         label="supported" if channels else "not_enough",
         context=sentences[0],
         group=group_of(topic),
@@ -167,8 +175,8 @@ def _claim_rows(
         elif channels or options.implicit_negatives:
             origin = "annotated" if channels else "implicit_negative"
             details = {**meta, **video_meta(about)}
-            file = video_file(video, options.extension)
-            yield perceived(judged_row(record, file, claim, sentences, channels, details, origin), options.channels)
+            segment = VideoSegment(video_file(video, options.extension), sound=options.sound)
+            yield perceived(judged_row(record, segment, claim, sentences, channels, details, origin), options.channels)
 
 
 def video_meta(about: dict[str, Any]) -> dict[str, Any]:

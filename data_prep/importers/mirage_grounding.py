@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,14 +24,25 @@ COLUMNS = {"Input.id", "Input.payload", *(f"Answer.{name}" for name in _ANSWERS)
 _PAYLOAD_KEYS = {"Wiki_Title": str, "Claim_Sentence": str, "Extracted_Claims": list, "Video_Url": str}
 
 
-def read_judgments(path: Path, options: None = None) -> Iterator[Row | Rejected]:
+@dataclass(frozen=True)
+class GroundingOptions:
+    """How the judgments are read.
+
+    Attributes:
+        sound: the videos are heard as well as seen, as the annotators did; for a verifier that hears.
+    """
+
+    sound: bool = False
+
+
+def read_judgments(path: Path, options: GroundingOptions = GroundingOptions()) -> Iterator[Row | Rejected]:
     """Every single judgment of a file, repeats included: one row per (task, claim)."""
     for record in read_csv_records(path, COLUMNS):
         if isinstance(record, Rejected):
             yield record
             continue
         try:
-            yield from _rows(record)
+            yield from _rows(record, options.sound)
         except ValueError as error:
             yield reject(record, str(error), id=record.value["Input.id"])
 
@@ -47,7 +59,7 @@ def _judged(row: Row) -> str:
     return f"{row.pair.claim}\0{evidence_key(row.pair.evidence)}"
 
 
-def _join(same: Sequence[Row], options: None, known: None) -> Iterator[Row | Rejected]:
+def _join(same: Sequence[Row], options: object, known: None) -> Iterator[Row | Rejected]:
     if len({row.pair.label for row in same}) > 1:
         yield from _conflicts(same)
     else:
@@ -57,7 +69,7 @@ def _join(same: Sequence[Row], options: None, known: None) -> Iterator[Row | Rej
 MERGE = Merge(_judged, _join)
 
 
-def _rows(record: Record) -> Iterator[Row]:
+def _rows(record: Record, sound: bool) -> Iterator[Row]:
     payload = _json_cell(record, "Input.payload", dict)
     for key, kind in _PAYLOAD_KEYS.items():
         if not isinstance(payload.get(key), kind):
@@ -71,16 +83,16 @@ def _rows(record: Record) -> Iterator[Row]:
         channels = [name for name in CHANNELS if answers[name][number]]
         if bool(channels) == answers["neither"][number]:
             raise ValueError(f"'neither' contradicts the other answers, got {channels} and neither; judge it again")
-        yield Row(_pair(payload, claim, channels), record.file, record.line, record.value["Input.id"])
+        yield Row(_pair(payload, claim, channels, sound), record.file, record.line, record.value["Input.id"])
 
 
-def _pair(payload: dict[str, Any], claim: Any, channels: list[str]) -> Pair:
+def _pair(payload: dict[str, Any], claim: Any, channels: list[str], sound: bool) -> Pair:
     video = video_name(payload["Video_Url"])
     digest = hashlib.sha256(f"{video}\n{claim}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
     return Pair(
         id=f"{PurePosixPath(video).stem}/{digest}",
         claim=claim,
-        evidence=(VideoSegment(video),),
+        evidence=(VideoSegment(video, sound=sound),),
         # An unticked claim was not contradicted: the annotators only found no support for it in this video.
         label="supported" if channels else "not_enough",
         context=payload["Claim_Sentence"] or None,
@@ -136,5 +148,6 @@ IMPORTER = Importer(
     name="grounding",
     description="MiRAGE grounding judgments: whether a video supports a claim, as CSV.",
     read=read_judgments,
+    options=GroundingOptions,
     merge=MERGE,
 )

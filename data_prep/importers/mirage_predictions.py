@@ -28,10 +28,12 @@ class MiragePredictionsOptions:
     Attributes:
         jointly: one pair per claim with all the videos its sentence cites as evidence, instead of one pair per video.
         extension: for citations that are bare ids.
+        sound: the videos are heard as well as seen; for a verifier that hears.
     """
 
     jointly: bool = False
     extension: str = ".mp4"
+    sound: bool = False
 
 
 def read(path: Path, options: MiragePredictionsOptions) -> Iterator[Row | Rejected]:
@@ -79,7 +81,7 @@ def _sentence_rows(
             pair = Pair(
                 id=f"{name}/{'+'.join(PurePosixPath(video).stem for video in videos)}",
                 claim=claim,
-                evidence=tuple(VideoSegment(video) for video in videos),
+                evidence=tuple(VideoSegment(video, sound=options.sound) for video in videos),
                 context=sentence,
                 group=group_of(topic),
                 origin="prediction",

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...core import VideoSegment
 from .base import Importer, Record, Rejected, Row, read_json_members, reject
 from .mirage import check_channels, judged_row, kept_out, perceived, video_file, video_meta, videos_problem
 from .mirage_grounding import CHANNELS, merge_judgments, video_name
@@ -23,10 +24,11 @@ _DERIVED = "video_ocr_lists"
 
 @dataclass(frozen=True)
 class MirageRawOptions:
-    """How the raw JSON is read; both options are those of the normalised form."""
+    """How the raw JSON is read; all options are those of the normalised form."""
 
     extension: str = ".mp4"
     channels: tuple[str, ...] = tuple(CHANNELS)
+    sound: bool = False
 
 
 def read(path: Path, options: MirageRawOptions) -> Iterator[Row | Rejected]:
@@ -92,7 +94,7 @@ def _judgments(
         for claim in claims:
             contexts.setdefault(claim, []).append(sentence)
     for v, (name, about) in enumerate(value["videos"].items()):
-        video = video_file(video_name(name), options.extension)
+        video = VideoSegment(video_file(video_name(name), options.extension), sound=options.sound)
         for s, (sentence, claims) in enumerate(sentences):
             at = v * len(sentences) + s
             if problem := _list_problem(value, at, len(claims)):

@@ -18,9 +18,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...core import (
+    Audio,
     Citation,
     Cited,
     ConfigError,
@@ -210,16 +211,19 @@ class MurgatOptions:
 
     Attributes:
         transcripts: folder of `<video stem>.srt|.vtt|.json`, or one JSON for all videos, relative to the annotation
-            file; "" for none. What an audio citation needs.
+            file; "" for none. What an audio citation needs, unless it is heard.
         extension: added to a `video` that has none; "" for as it is.
         labels: "none", or "recall" to take a scored file's own judgments as labels (origin `model_judged`).
         point_s: seconds that a citation of one moment covers.
+        audio: what an audio citation becomes: the `transcript` of its span, or the `sound` of it, for a verifier that
+            hears; then no transcripts are needed, and what is no speech is evidence, too.
     """
 
     transcripts: str = ""
     extension: str = ".mp4"
     labels: str = "none"
     point_s: float = 1.0
+    audio: Literal["transcript", "sound"] = "transcript"
 
     def __post_init__(self) -> None:
         if self.labels not in ("none", "recall"):
@@ -228,6 +232,10 @@ class MurgatOptions:
             raise ConfigError(f"extension: must start with a dot, got {self.extension!r}; write e.g. '.mp4'")
         if not (math.isfinite(self.point_s) and self.point_s > 0):
             raise ConfigError(f"point_s: must be a positive number of seconds, got {self.point_s}; use 1.0")
+        if self.audio == "sound" and self.transcripts:
+            raise ConfigError(
+                f"transcripts: are not read where sound is heard, got {self.transcripts!r}; leave them out"
+            )
 
 
 def read(path: Path, options: MurgatOptions) -> Iterator[Row | Rejected]:
@@ -265,7 +273,7 @@ def _rows(record: Record, transcripts: Transcripts | None, options: MurgatOption
         if not fact.cites:
             yield _left_out(record, where, f"fact without citations, got {fact.claim[:80]!r}; it cannot be judged")
             continue
-        evidence, problem, blocking = _evidence(video, fact, transcripts, options.point_s)
+        evidence, problem, blocking = _evidence(video, fact, transcripts, options)
         if problem:
             yield Rejected(record.file, record.line, where, kind_of(problem), problem, pairs=1, blocking=blocking)
             continue
@@ -294,16 +302,22 @@ def _left_out(record: Record, name: str, message: str) -> Rejected:
 
 
 def _evidence(
-    video: str, fact: Fact, transcripts: Transcripts | None, point_s: float
+    video: str, fact: Fact, transcripts: Transcripts | None, options: MurgatOptions
 ) -> tuple[tuple[Evidence, ...], str, bool]:
-    """What a fact cites, each moment once; or what is missing, and whether a build must stop for it."""
+    """What a fact cites, each moment once; or what is missing, and whether a build must stop for it.
+
+    A moment that is seen and heard is two pieces, the sound where it is cited.
+    """
     evidence: dict[Evidence, None] = {}
     for cite in fact.cites:
         if isinstance(cite, Malformed):
             return (), unreadable(cite), fact.edited
-        start_s, end_s = cite.span(point_s)
+        start_s, end_s = cite.span(options.point_s)
         if cite.modality != "audio":
             evidence[VideoSegment(video, start_s, end_s)] = None
+            continue
+        if options.audio == "sound":
+            evidence[Audio(video, start_s, end_s)] = None
             continue
         transcript = _spoken(video, transcripts, start_s, end_s)
         if isinstance(transcript, str):
@@ -315,7 +329,8 @@ def _evidence(
 def _spoken(video: str, transcripts: Transcripts | None, start_s: float, end_s: float) -> Transcript | str:
     """The transcript of a span, or why there is none."""
     if transcripts is None:
-        return f"audio is cited without transcripts, got {video!r} at {start_s:g} s; set the option transcripts"
+        got = f"got {video!r} at {start_s:g} s"
+        return f"audio is cited without transcripts, {got}; set the option transcripts, or have it heard (audio: sound)"
     try:
         cues = transcripts.cues(video)
     except MediaError as error:

@@ -274,7 +274,7 @@ def _exchanged(request: Request, choices: Sequence[tuple[int, ...]]) -> Proposal
     evidence, known, start = request.pair.evidence, request.known, request.draw()
     for number in range(len(choices) * MAX_TRIES):
         places = choices[(start + number) % len(choices)]
-        stock = known.material(shape_of(evidence[at] for at in places))
+        stock = known.material(shape_of([evidence[at] for at in places]))
         if number // len(choices) >= len(stock):
             continue
         pieces, groups = stock[(start + number // len(choices)) % len(stock)]

@@ -35,7 +35,8 @@ from ...core import (
 from ..dataset import rank
 from .swapped import normal_claim
 
-VISUAL_KINDS = ("video", "frames", "image")
+HEARD_VIDEO = "video with sound"
+VISUAL_KINDS = ("video", HEARD_VIDEO, "frames", "image")
 MAX_TRIES = 32  # candidates looked at for one negative: no pair costs a scan of the data set
 T = TypeVar("T")
 Span = tuple[float, float]  # [start, end] in seconds
@@ -44,9 +45,9 @@ Proposals = Iterator[tuple[Evidence, ...]]
 _BEARERS: dict[str, Shape] = {  # the kinds of evidence that can carry a modality
     "visual": VISUAL_KINDS,
     "ocr": VISUAL_KINDS,
-    "audio": ("transcript",),
+    "audio": ("transcript", "audio", HEARD_VIDEO),
     "text": ("transcript", "passage"),
-    "mixed": (*VISUAL_KINDS, "transcript", "passage"),
+    "mixed": (*VISUAL_KINDS, "audio", "transcript", "passage"),
 }
 _CACHED = 20_000  # pieces of evidence
 _CACHED_VIDEOS = 64
@@ -66,9 +67,10 @@ CREATE TABLE parts (digest BLOB PRIMARY KEY, shape TEXT, place INTEGER, json TEX
 _KIND_OF = {cls: kind for kind, cls in EVIDENCE_KINDS.items()}
 
 
-def shape_of(evidence: Iterable[Evidence]) -> Shape:
-    """The kinds of these pieces, in order."""
-    return tuple(_KIND_OF[type(piece)] for piece in evidence)
+def shape_of(evidence: Sequence[Evidence]) -> Shape:
+    """The kinds of these pieces, in order; a video that is heard is another kind than one that is only seen."""
+    heard = (isinstance(piece, VideoSegment) and piece.sound for piece in evidence)
+    return tuple(HEARD_VIDEO if sound else _KIND_OF[type(piece)] for piece, sound in zip(evidence, heard, strict=True))
 
 
 class Known:
