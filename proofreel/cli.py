@@ -27,6 +27,7 @@ COMMANDS = {
     "calibrate": ("proofreel.eval.calibrate", "fit calibration and thresholds"),
     "teach": ("proofreel.eval.teach", "calibrate and join teachers, to mine with and distil from"),
     "cascade": ("proofreel.eval.cascade", "fit and report a cascade: a cheap verifier first, a large one where unsure"),
+    "bench": ("proofreel.eval.bench", "public benchmarks: their own scores, calibrated metrics, claim-only AUC"),
     "cgbench": ("proofreel.eval.cgbench", "CG-Bench: answers about long videos, and the clues they rest on"),
     "omd": ("proofreel.eval.omd", "OMD-Bench: answers when video, audio and text disagree"),
     "agreement": ("proofreel.eval.agreement", "does a score with a verifier rank systems as people's labels do?"),

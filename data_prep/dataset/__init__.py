@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         write_pairs,
         write_shards,
     )
-    from .shortcut import MAX_ROWS, ShortcutReport, claim_only_probe, shortcut_table
+    from .shortcut import MAX_ROWS, ShortcutReport, claim_only_probe, claim_only_scores, shortcut_table
     from .splits import assign_splits, check_fractions, in_order, rank
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "assign_splits",
     "check_fractions",
     "claim_only_probe",
+    "claim_only_scores",
     "fold_names",
     "in_order",
     "iter_split",

@@ -168,6 +168,20 @@ def claim_only_probe(
     )
 
 
+def claim_only_scores(
+    claims: Sequence[str], labels: Sequence[Label], groups: Sequence[str], seed: int = 0
+) -> tuple[np.ndarray | None, str | None]:
+    """Each labelled claim's score by the probe of `claim_only_probe`, from a fold without its group.
+
+    Returns:
+        Scores, shape (n,), higher for supported, and None; or None and the reason why there are none.
+    """
+    encode, _ = _encoder(claims)
+    y = np.array([label == "supported" for label in labels], dtype=bool)
+    scores, _, reason = _out_of_fold(encode(claims), y, groups, seed)
+    return scores, reason
+
+
 def shortcut_table(report: ShortcutReport) -> str:
     """The report as text for a terminal: AUCs, warnings, and the words with the largest weights."""
     used = report.overall.rows

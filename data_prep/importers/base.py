@@ -162,13 +162,18 @@ def reject(record: Record | Row, message: str, id: str | None = None, kind: str 
     return Rejected(record.file, record.line, id, kind or kind_of(message), message, pairs)
 
 
-def read_json_records(path: Path) -> Iterator[Record | Rejected]:
+def read_json_records(path: Path, lines: bool = False) -> Iterator[Record | Rejected]:
     """Every object of a JSON list or of a JSON lines file (distinguished by the first character), BOM accepted.
 
     JSON lines are read line by line, as records are taken; a list is read whole.
+
+    Args:
+        lines: the file is one of JSON lines, whatever its name.
     """
     first = _first_byte(path)
-    if first == b"[":
+    if lines:
+        yield from _lines(path)
+    elif first == b"[":
         yield from _list_items(str(path), path.read_bytes().removeprefix(_BOM))
     elif path.suffix == ".json" and first:
         got = path.read_bytes().removeprefix(_BOM).strip()[:20]

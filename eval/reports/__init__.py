@@ -6,7 +6,7 @@ from ...core import on_first_use
 
 if TYPE_CHECKING:
     from .caveats import against_chance
-    from .compare import read_contender
+    from .compare import UNCALIBRATED, read_contender
     from .examples import Exhibit, caption_of, exhibit_of
     from .numbers import measure
     from .page import (
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .tables import Table, TableCell
 
 __all__ = [
+    "UNCALIBRATED",
     "Exhibit",
     "Table",
     "TableCell",
