@@ -8,7 +8,8 @@
 Without media it says what there is: counts, how questions became statements, and how far a text probe tells true
 statements from false ones (`claim-only AUC`); `all` reads a folder for each benchmark and writes OUT/claim_only.md.
 With --media and a judge it scores, writes predictions that a stopped run goes on from, and gives the benchmark's own
-score, calibrated metrics, controls and an entry for a model card: OUT/NAME/result.json, card.md, *.parquet, report/.
+score, calibrated metrics, controls and an entry for a model card: OUT/NAME/result.json, card.md, statements.jsonl,
+*.parquet, report/.
 """
 
 import argparse
@@ -94,6 +95,7 @@ def _run(args: argparse.Namespace) -> None:
     """One benchmark: what there is, and with media and a judge its scores."""
     from proofreel.core import ConfigError
     from proofreel.data_prep.benchmarks import BENCHMARKS
+    from proofreel.data_prep.dataset import write_pairs
     from proofreel.eval.benchmarks import (
         claim_only,
         claim_only_table,
@@ -132,13 +134,16 @@ def _run(args: argparse.Namespace) -> None:
                 f"folder needs {benchmark.media}; add them, or pass --partial to score the others"
             )
         kept = without_files(pairs, missing)
-        if not kept:
+        if args.media is None or not kept:
             raise ConfigError(f"--media: none of the files is there, got {args.media}; it needs {benchmark.media}")
         notes = [f"Only {len(kept)} of {len(pairs)} statements: media is missing."] if len(kept) < len(pairs) else []
         notes += [f"{len(damaged)} damaged records left out."] if damaged else []
         notes += [f"Only the parts {', '.join(args.parts)}."] if args.parts else []
         result |= _scored(args, benchmark, with_media(kept, args.media)[0], probes[0], notes)
-    print(f"\nwrote {write_result(args.out / benchmark.name, result)}")
+    folder = args.out / benchmark.name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_pairs(folder / "statements.jsonl", with_media(pairs, args.media)[0] if args.media else pairs)
+    print(f"\nwrote {write_result(folder, result)} and {folder / 'statements.jsonl'}")
 
 
 def _scored(args: argparse.Namespace, benchmark: Any, pairs: list[Any], probe: Any, notes: list[str]) -> dict[str, Any]:
@@ -208,7 +213,7 @@ def _judge(args: argparse.Namespace, untrained: bool) -> tuple[Any, dict[str, An
 
 
 def _score(args: argparse.Namespace, judge: Any, pairs: list[Any], path: Path, source: dict[str, Any]) -> None:
-    """Score into a file, statements about one evidence together, so that both of a pair are asked in one packed call."""
+    """Score into a file, statements about one evidence together, so that a pair is asked in one packed call."""
     from proofreel.eval.scoring import question_of, score_in_bulk
 
     summary = score_in_bulk(path, judge, pairs, question_of(judge) | source, overwrite=args.overwrite)

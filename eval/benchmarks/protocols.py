@@ -82,7 +82,7 @@ def vilma(answers: Sequence[Answer], n_draws: int) -> dict[str, Score]:
 
 
 def hallusionbench(answers: Sequence[Answer], n_draws: int) -> dict[str, Score]:
-    """qAcc (pairs), fAcc (figures), easy and hard aAcc and aAcc (utils.py, get_eval_pair_all, _fig, _easy, _hard, _all).
+    """qAcc (pairs), fAcc (figures), easy and hard aAcc and aAcc (utils.py, get_eval_pair_all, _fig, _easy, _hard).
 
     A pair is one question about all figures of a set; a figure is right where all questions about it are. Questions
     without a figure are in no figure.

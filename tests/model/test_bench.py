@@ -66,9 +66,9 @@ def test_one_command_gives_the_score_our_metrics_controls_and_a_card_entry(stand
     assert score["value"] == pytest.approx(paired)
     assert score["interval_95"] is not None
     claims = read_predictions(folder / "predictions-claim-only.parquet")[0]
-    assert (
-        len({row.margin for row in claims if row.claim == "There is a pan in the video."}) == 1
-    )  # it saw nothing else
+    same = [row.margin for row in claims if row.claim == "There is a pan in the video."]
+    assert len(same) == CLIPS
+    assert max(same) - min(same) < 1e-4  # the claim is all it saw; its place in a pack moves the last bits
     assert result["metrics"]["headline"]["n"] == 2 * CLIPS
     card = (folder / "card.md").read_text(encoding="utf-8")
     (entry,) = yaml.safe_load(card.partition("```yaml\n")[2].partition("```")[0])

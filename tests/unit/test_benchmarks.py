@@ -1,4 +1,4 @@
-"""Public benchmarks: their files, their statements, and each score against a plain restatement of the published count."""
+"""Public benchmarks: their files, their statements, and each score against a plain restatement of its count."""
 
 import json
 import math
@@ -9,6 +9,7 @@ import pytest
 from proofreel.cli import main
 from proofreel.core import Image, Pair, RowError, VideoSegment, problems_of
 from proofreel.data_prep.benchmarks import BENCHMARKS, as_statement, benchmark_rows
+from proofreel.data_prep.dataset import read_pairs
 from proofreel.data_prep.importers import Rejected
 from proofreel.eval.benchmarks import PROTOCOLS, Answer, claim_only, read_statements, without_files
 
@@ -256,3 +257,6 @@ def test_a_judge_without_media_is_refused_and_says_what_the_folder_holds(tmp_pat
     result = json.loads((tmp_path / "out" / "pope" / "result.json").read_text(encoding="utf-8"))
     assert result["counts"]["statements"] == 1
     assert result["claim_only"][0]["reason"]
+    (statement,) = read_pairs(tmp_path / "out" / "pope" / "statements.jsonl")
+    assert (statement.claim, statement.label) == ("There is a cup in the image.", "supported")
+    assert statement.meta["question"] == line["text"]
