@@ -111,6 +111,11 @@ def cost_of(
     return Cost(step * epochs, float(checked * n_evaluations), float(vision), scoring)
 
 
+def row_operations(config: Any, row: RowSize) -> int:
+    """Operations of one forward of a row, its tower among them; evidence is computed once for all its claims."""
+    return forward_operations(config, row.grids, row.prefix, row.claims).total
+
+
 def n_evaluations(strategy: str, eval_steps: float | None, steps: float, epochs: float) -> int:
     """How often a run evaluates; `eval_steps` below 1 is a share of the run."""
     if strategy == "no":

@@ -14,8 +14,8 @@ from torch.utils.data import Dataset
 from ..core import Evidence, Label, Pair, ProofreelError, RowError, evidence_key
 from ..data_prep.media import FrameCache
 from ..models.decision import sigmoid
-from ..models.engine import IGNORED, TWO_LABELS, PackedRow, VisionFeatures, collate, pack
-from ..models.inputs import EncodedEvidence, Encoder, read_media
+from ..models.engine import IGNORED, TWO_LABELS, PackedRow, VisionFeatures, collate, collate_apart, pack
+from ..models.inputs import Branches, EncodedEvidence, Encoder, read_media
 from .batching import TokenCounts, group_pairs
 from .distillation_loss import Distillation
 from .faults import FileStamps, Reading, blank
@@ -191,14 +191,14 @@ class Collator:
     stand-ins.
     """
 
-    def __init__(self, pad_id: int) -> None:
-        """`pad_id` fills short rows."""
-        self.pad_id = pad_id
+    def __init__(self, pad_id: int, branches: Branches = "packed") -> None:
+        """`pad_id` fills short rows; `branches` as of the backbone's `VisionLayout`."""
+        self.pad_id, self.collate = pad_id, collate if branches == "packed" else collate_apart
 
     def __call__(self, items: Sequence[Example | tuple[Example, ...]]) -> dict[str, Any]:
         """Pad to the longest prefix and claims region, and to the most claims, of the batch."""
         examples = [e for item in items for e in (item if isinstance(item, tuple) else (item,))]
-        batch = collate([e.row for e in examples], self.pad_id)
+        batch = self.collate([e.row for e in examples], self.pad_id)
         most = batch["verdicts"].shape[1]
         batch["labels"] = torch.stack([_fill(e.labels_K, most, IGNORED) for e in examples])
         batch["weights"] = torch.stack([_fill(e.weights_K, most, 0.0) for e in examples])

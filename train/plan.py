@@ -5,6 +5,7 @@ Apart from the recipe because `--validate_only` ends here: nothing of a plan nee
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +15,12 @@ from transformers import TrainingArguments
 from trl import ModelConfig, get_peft_config
 
 from ..core import ConfigError, Pair, evidence_key
-from ..models.backbones import attach_lora, meta_model, trainable_summary
+from ..models.backbones import attach_lora, backbone_for, meta_model, trainable_summary, vision_layout
 from ..models.directory import check_places
 from ..models.engine import Head, all_towers
 from .arguments import VerdictArguments
 from .batching import TokenCounts, group_pairs, make_batches
-from .cost import Recipe, RowSize, cost_of, n_evaluations
+from .cost import Recipe, RowSize, cost_of, n_evaluations, row_operations
 from .memory import estimate_run
 
 
@@ -50,6 +51,7 @@ def plan_of(
     return "\n".join(
         [
             *_steps(pairs, groups, counts, arguments, training),
+            *_alone(pairs["train"], groups, counts, config),
             _tokens(pairs["train"], groups, counts, longest),
             f"verdict       {_verdict(head, counts)}",
             trainable_line(trained),
@@ -57,6 +59,37 @@ def plan_of(
             *_cost(pairs, groups, counts, arguments, training, model_config, config, trained),
         ]
     )
+
+
+def as_rows_of(config: Any, arguments: VerdictArguments) -> VerdictArguments:
+    """The settings as a backbone can pack: where claims cannot share a row, a row has one.
+
+    Raises:
+        ConfigError: a loss over claims of one row, which then never meet.
+    """
+    if vision_layout(config).branches == "packed":
+        return arguments
+    if arguments.paired_weight > 0:
+        raise ConfigError(
+            f"paired_weight: claims of {backbone_for(config.model_type).name} never share a row and form no pairs, got "
+            f"{arguments.paired_weight}; leave it out"
+        )
+    return dataclasses.replace(arguments, claims_per_row=1)
+
+
+def _alone(pairs: Sequence[Pair], groups: Sequence[Sequence[Pair]], counts: TokenCounts, config: Any) -> list[str]:
+    """What rows of one claim cost, where claims cannot share a row; nothing of a backbone that packs them."""
+    if vision_layout(config).branches == "packed":
+        return []
+    shared = group_pairs(pairs, len(pairs))
+    tokens = [sum(r.prefix + r.claims for r in map(counts.row, rows)) for rows in (groups, shared)]
+    alone, once = (sum(row_operations(config, _size(row, counts)) for row in rows) for rows in (groups, shared))
+    return [
+        f"rows          one claim each: layers of {backbone_for(config.model_type).name} carry a state through a row, "
+        "in which claims cannot branch",
+        f"              {tokens[0]:,} tokens and {alone:.3g} operations a pass; with evidence computed once, as in "
+        f"scoring, {tokens[1]:,} and {once:.3g}",
+    ]
 
 
 def planned_counts(config: Any, head: Head, arguments: VerdictArguments, model_config: ModelConfig) -> dict[str, int]:

@@ -59,7 +59,7 @@ from .dataset import BatchedRows, Collator, GroupDataset, check_rows
 from .distillation_loss import Distillation, DistillationLoss
 from .faults import DeadlineReader, check_engine, even_tower_calls
 from .loss import Loss, balanced_weights
-from .plan import plan_of, trainable_line
+from .plan import as_rows_of, plan_of, trainable_line
 from .preemption import PreemptionError
 from .run_directory import begun_from, recipe_sha256, start_run
 from .teacher import TeacherTargets, join_teacher
@@ -121,6 +121,7 @@ def run(
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     pairs, teacher = _rows(arguments, training, distill)
     config = read_config(base)
+    arguments = as_rows_of(config, arguments)
     encoder = make_encoder(arguments, base, config)
     words = LabelWords.of(arguments.prompt(), encoder.tokenizer)
     head = _head_of(arguments, words, head_kind)
@@ -303,7 +304,7 @@ def make_trainer(
         args=training,
         train_dataset=train_set,
         eval_dataset=datasets.get("validation"),
-        data_collator=Collator(encoder.pad_id),
+        data_collator=Collator(encoder.pad_id, encoder.layout.branches),
         callbacks=[EarlyStoppingCallback(arguments.early_stopping)] if arguments.early_stopping else None,
         head=head,
         layout=encoder.layout,

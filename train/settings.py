@@ -35,7 +35,8 @@ class VerdictArguments:
 
     dataset_dir: str = field(default="", metadata={"help": "Data set folder written by data_prep/build.py."})
     claims_per_row: int = field(
-        default=16, metadata={"help": "Most claims packed behind one evidence: they share its cost."}
+        default=16,
+        metadata={"help": "Most claims packed behind one evidence: they share its cost. 1 where a backbone cannot."},
     )
     tokens_per_row: int | None = field(
         default=None,

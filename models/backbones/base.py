@@ -155,6 +155,10 @@ class Backbone(ABC):
         """Decoder layers in which tokens see one another pair by pair."""
         return text.num_hidden_layers
 
+    def state_numbers(self, text: Any) -> int:
+        """Numbers of all layers' states that do not grow with the row."""
+        return 0
+
     def state_operations(self, text: Any) -> int:
         """Operations per token of layers that carry a state instead, outside their linear layers."""
         return 0

@@ -136,6 +136,13 @@ class Qwen35(Qwen3VL):
         attending = self.attention_layers(text)
         return attending * self.vectors_per_layer(text) + (text.num_hidden_layers - attending) * state
 
+    def state_numbers(self, text: Any) -> int:
+        """As the base says: the convolution's last columns, and a matrix of keys by values for each head."""
+        keys, values = _state_widths(text)
+        convolution = (2 * keys + values) * text.linear_conv_kernel_dim
+        matrices = values * text.linear_key_head_dim
+        return (text.num_hidden_layers - self.attention_layers(text)) * (convolution + matrices)
+
     def state_operations(self, text: Any) -> int:
         """The convolution, and three passes over the state for each token: to recall, to change it, to read."""
         keys, values = _state_widths(text)

@@ -90,6 +90,12 @@ def lora_parameters(config: Any, rank: int) -> int:
     return rank * sum(i + o for i, o in language_linears(config))
 
 
+def kept_numbers(config: Any) -> tuple[int, int]:
+    """Numbers that a network keeps of a prefix: for each token, in keys and values, and whatever its length."""
+    text, backbone = config.get_text_config(), backbone_for(config.model_type)
+    return 2 * attention_widths(text)[1] * backbone.attention_layers(text), backbone.state_numbers(text)
+
+
 VERDICT_ROWS = 2
 """Of the output layer, that a next-token verdict needs."""
 

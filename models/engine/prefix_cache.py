@@ -87,7 +87,7 @@ class Prefix:
                 "call model.eval() and switch gradient checkpointing off"
             )
         layers: list[Any] = cache.layers
-        kept = (
+        kept: Any = (
             (x.conv_states[0], x.recurrent_states[0]) if isinstance(x, LinearAttentionLayer) else (x.keys, x.values)
             for x in layers
         )

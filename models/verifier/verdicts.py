@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, SupportsIndex, TypeVar, overload
 
 from ...core import Pair
+from ..backbones import kept_numbers
 from ..decision import Ranked, Verdict
 from ..display import facts_html, ranking_html, ranking_text, verdicts_html, verdicts_text
 
@@ -75,6 +76,7 @@ def facts_of(verifier: Any) -> dict[str, str]:
         "runs": f"{str(parameters[0].dtype).removeprefix('torch.')} on {verifier.device}",
         "evidence": " and ".join(verifier.modalities) if verifier.modalities is not None else "not recorded",
     }
+    facts["claims"] = claims_fact(verifier)
     decision = verifier.decision
     if decision is None:
         facts["calibration"] = "none"
@@ -88,6 +90,19 @@ def facts_of(verifier: Any) -> dict[str, str]:
         facts["long videos"] = f"in windows, {verifier.windowing}"
     facts["fingerprint"] = verifier.fingerprint[:12] or "none"
     return facts | {f"note {i}": note for i, note in enumerate(verifier.notes, start=1)}
+
+
+def claims_fact(verifier: Any) -> str:
+    """How claims follow the evidence they share, and what that takes."""
+    most = f"at most {verifier.claims_per_row} in a forward"
+    if verifier.encoder.layout.branches == "packed":
+        return f"packed in one row after their evidence, {most}"
+    per_token, states = kept_numbers(verifier.model.config)
+    size = next(verifier.model.parameters()).element_size()
+    return (
+        f"each after a copy of what is kept of its evidence, {size * per_token / 2**10:,.1f} KiB a token and "
+        f"{size * states / 2**20:,.2f} MiB of states, {most}"
+    )
 
 
 def verifier_text(verifier: Any) -> str:

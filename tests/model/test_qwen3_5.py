@@ -10,14 +10,14 @@ from random_drafts import random_draft
 from reference_forward import plain_margins
 from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen3_5ForConditionalGeneration
 
-from proofreel.core.errors import ModelInputError
-from proofreel.core.pairs import Image, Passage, VideoSegment
+from proofreel.core.errors import ConfigError, ModelInputError
+from proofreel.core.pairs import Image, Pair, Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.models.backbones.base import attention_layer
 from proofreel.models.backbones.families import BACKBONES, published_config, vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import lora_targets
-from proofreel.models.backbones.shapes import Parameters
+from proofreel.models.backbones.shapes import Parameters, kept_numbers
 from proofreel.models.directory.adapters import write_merged
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken
@@ -25,8 +25,11 @@ from proofreel.models.engine.packing import collate, collate_apart, pack
 from proofreel.models.engine.prefix_cache import PrefixCache
 from proofreel.models.engine.scorer import PrefixScorer, Segment
 from proofreel.models.inputs.chat_text import LabelWords
-from proofreel.models.inputs.encoder import Encoder
+from proofreel.models.inputs.encoder import Encoder, Media
 from proofreel.models.verifier.verifier import Verifier
+from proofreel.train.dataset import Collator, GroupDataset
+from proofreel.train.plan import as_rows_of
+from proofreel.train.settings import VerdictArguments
 
 VIDEO = (VideoSegment("a.mp4", 0, 8),)
 EVIDENCES = {
@@ -130,6 +133,8 @@ def test_a_prefix_holds_keys_of_layers_that_attend_and_one_state_of_the_others(m
     for name in ("text", "video"):
         scorer.score([Segment(encode(name), claims_of(encoder, 1), key=name)])
     short, long = (scorer.prefixes.get(name) for name in ("text", "video"))
+    assert short is not None
+    assert long is not None
     for kind, one, other in zip(text.layer_types, short.layers, long.layers, strict=True):
         assert (one[0].shape == other[0].shape) == (kind == "linear_attention")
     assert set(text.layer_types) == {"linear_attention", "full_attention"}
@@ -221,3 +226,38 @@ def test_the_merged_directory_scores_as_its_adapter(merged, make_media):
         Verifier.from_pretrained(path, device="cpu").score_media([("No.", None)], evidence, media) for path in merged
     )
     assert np.allclose(one, two, atol=1e-4)
+
+
+def test_a_run_trains_one_claim_a_row_and_refuses_a_loss_over_claims_of_a_row():
+    config, asked = published_config("Qwen3.5-4B"), VerdictArguments(claims_per_row=16)
+    assert as_rows_of(config, asked).claims_per_row == 1
+    assert as_rows_of(published_config("Qwen3-VL-4B-Instruct"), asked) is asked
+    with pytest.raises(ConfigError, match=r"paired_weight: claims of Qwen3\.5 never share a row .* got 0\.5"):
+        as_rows_of(config, VerdictArguments(paired_weight=0.5))
+
+
+def test_batches_of_a_run_are_padded_behind_their_claims(model, encoder, readout):
+    evidence = (Passage("A ball rolls over a table."),), (Passage("It ends."),)
+    pairs = [Pair(str(i), f"It is {'so ' * i}.", evidence[i % 2], label="supported") for i in range(3)]
+    rows = GroupDataset(pairs, encoder, claims_per_row=1)
+    batch = Collator(encoder.pad_id, encoder.layout.branches)([rows[i] for i in range(3)])
+    with torch.no_grad():
+        found = margins(model, batch, readout, encoder.layout)[:, 0]
+        alone = [
+            plain_margins(model, encoder.evidence(p.evidence, Media()), [encoder.claim_ids(p.claim)], readout)
+            for (p,) in rows.groups
+        ]
+    assert close(found, torch.cat(alone))
+
+
+def test_a_verifier_says_that_claims_follow_copies_and_what_is_copied(merged):
+    verifier = Verifier.from_pretrained(merged[1], device="cpu")
+    per_token, states = kept_numbers(verifier.model.config)
+    verifier.prefixes.max_bytes = 2**30
+    scorer = verifier.scorer
+    evidence = verifier.encoder.evidence((Passage("A ball rolls."),), Media())
+    scorer.score([Segment(evidence, claims_of(verifier.encoder, 2), key="k")])
+    assert verifier.prefixes.n_bytes == 4 * (per_token * len(evidence.ids_P) + states)
+    assert re.search(
+        r"claims: each after a copy of what is kept of its evidence, [\d.]+ KiB a token and", repr(verifier)
+    )
