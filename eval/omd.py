@@ -2,6 +2,7 @@
 
     proofreel omd --answers gemini.jsonl qwen.jsonl --out OMD
     proofreel omd --verifier VERIFIER --anchors anchors.jsonl --media videos/ --out OMD
+    proofreel omd --verifier HEARING --anchors anchors.jsonl --media videos/ --clips CLIPS --sound noise --out OMD
 
 Answers are JSON lines, one for each question and condition: question, anchor, condition (C000 to C111), target, answer;
 docs/scores.md has all keys. A verifier answers with the option it supports most, and abstains where it supports none;
@@ -48,6 +49,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--names", nargs="+", help="of the models, the verifier last (default: from the files)")
     parser.add_argument("--anchors", type=Path, help="anchors for the verifier, in the format `omdbench`")
     parser.add_argument("--transcripts", default="", help="folder or JSON of transcripts of anchors' audio files")
+    parser.add_argument(
+        "--heard", action="store_true", help="the audio channel is heard: audio files, or videos' sound"
+    )
+    parser.add_argument(
+        "--clips",
+        type=Path,
+        metavar="FOLDER",
+        help="write the pictures and sound of each condition into one clip there, and ask about it",
+    )
+    parser.add_argument(
+        "--pictures",
+        choices=["another", "black", "blurred"],
+        help="of --clips where corrupted; default: another's",
+    )
+    parser.add_argument(
+        "--sound", choices=["another", "removed", "noise"], help="of --clips where corrupted; default: another's"
+    )
     parser.add_argument("--seed", type=int, default=0, help="draws what replaces a channel (default: 0)")
     parser.add_argument("--unit", choices=["question", "anchor"], default="question", help="what is resampled whole")
     parser.add_argument("--draws", type=int, default=10_000, help="resamples (default: 10000)")
@@ -76,19 +94,12 @@ def _answers(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
 def _ask(args: argparse.Namespace, name: str) -> tuple[Any, Any]:
     """The verifier's answers, also written to a file that `--answers` reads; and who gave them."""
     from proofreel.core import RowError
-    from proofreel.data_prep.importers import IMPORTERS, Row
     from proofreel.eval.conflicts import answers_by_judge
     from proofreel.eval.scores import CountedJudge, by_verifier, open_verifier, write_rows
 
     if not args.anchors.is_file():
         raise RowError(f"{args.anchors}: no such file, got nothing to read; check the path given with --anchors")
-    importer = IMPORTERS["omdbench"]
-    options = importer.parse_options({"seed": args.seed, "transcripts": args.transcripts}, "--transcripts")
-    pairs = []
-    for item in importer.read(args.anchors, options):
-        if not isinstance(item, Row):
-            raise RowError(str(item))
-        pairs.append(item.pair)
+    pairs = _rows(args)
     if not pairs:
         raise RowError(f"{args.anchors}: no anchors, got an empty file; write one JSON object per line")
     verifier = open_verifier(args)
@@ -97,6 +108,26 @@ def _ask(args: argparse.Namespace, name: str) -> tuple[Any, Any]:
     answers = answers_by_judge(judge, pairs, threshold)
     print(f"wrote {write_rows(answers, args.out / f'answers-{name}.jsonl')}")
     return answers, judge
+
+
+def _rows(args: argparse.Namespace) -> list[Any]:
+    """The anchors' rows in eight conditions, about their files as they are or about clips that are written now."""
+    from proofreel.core import ConfigError, RowError
+    from proofreel.data_prep.exports import Corruptions, write_conflict_clips
+    from proofreel.data_prep.importers import OMDBenchOptions, Row, conflicting_rows
+
+    if args.clips is not None:
+        how = Corruptions(args.pictures or "another", args.sound or "another")
+        return write_conflict_clips(args.anchors, args.clips, args.media, how, args.seed)
+    if args.pictures or args.sound:
+        raise ConfigError(f"--clips: needed to corrupt pictures and sound, got {args.pictures or args.sound}; name one")
+    audio = "sound" if args.heard else "transcript"
+    pairs = []
+    for item in conflicting_rows(args.anchors, OMDBenchOptions(args.seed, args.transcripts, audio=audio)):
+        if not isinstance(item, Row):
+            raise RowError(str(item))
+        pairs.append(item.pair)
+    return pairs
 
 
 if __name__ == "__main__":

@@ -16,7 +16,14 @@ def sine(hz: float, n: int, rate: int) -> np.ndarray:
 
 
 def write_sounded(
-    path: Path, wave_N: np.ndarray, rate: int, channels: int = 1, gap_s: float = 0.0, late_s: float = 0.0, video=False
+    path: Path,
+    wave_N: np.ndarray,
+    rate: int,
+    channels: int = 1,
+    gap_s: float = 0.0,
+    late_s: float = 0.0,
+    video=False,
+    grey: int = 0,
 ) -> Path:
     """A file of one wave, each channel the same; its second half `gap_s` later, all of it `late_s` after the video."""
     with av.open(str(path), "w") as out:
@@ -41,7 +48,7 @@ def write_sounded(
         out.mux(stream.encode(None))
         if pictures is not None:
             for nth in range(30):
-                picture = av.VideoFrame.from_ndarray(np.zeros((64, 64, 3), np.uint8), format="rgb24")
+                picture = av.VideoFrame.from_ndarray(np.full((64, 64, 3), grey, np.uint8), format="rgb24")
                 picture.pts, picture.time_base = nth, Fraction(1, 10)
                 out.mux(pictures.encode(picture))
             out.mux(pictures.encode(None))

@@ -7,6 +7,7 @@ from ...core import on_first_use
 if TYPE_CHECKING:
     from .chat import is_chat_row, pair_of_chat
     from .claim_files import COLUMNS, ClaimFile, claim_formats, format_of, inside_media, read_claims
+    from .conflict_clips import Corruptions, PictureCorruption, SoundCorruption, write_conflict_clips
     from .own_columns import GivenRow, GivenRows, given_rows, rows_sha256
     from .rows import FORMATS, dataset_info
     from .write import export_split
@@ -15,8 +16,11 @@ __all__ = [
     "COLUMNS",
     "FORMATS",
     "ClaimFile",
+    "Corruptions",
     "GivenRow",
     "GivenRows",
+    "PictureCorruption",
+    "SoundCorruption",
     "claim_formats",
     "dataset_info",
     "export_split",
@@ -27,6 +31,7 @@ __all__ = [
     "pair_of_chat",
     "read_claims",
     "rows_sha256",
+    "write_conflict_clips",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

@@ -174,7 +174,7 @@ def _encode(file: str, index: PacketIndex, first: int, last: int, span_s: tuple[
         av.open(str(target), "w", format="mp4", options={"fflags": "+bitexact"}) as out,
     ):
         stream: Any = None
-        frames = _decoded(file, index, first, last, container, source)
+        frames = decoded_frames(file, index, first, last, container, source)
         shown = frames if last - first > 1 else itertools.chain.from_iterable(itertools.repeat(f, 2) for f in frames)
         for stamp, frame in zip(pts, shown, strict=True):
             pixels = square_pixels(upright_rgb(frame), aspect)
@@ -203,7 +203,7 @@ def _stream(out: Any, shape: tuple[int, ...], source: Any) -> Any:
     return stream
 
 
-def _decoded(file: str, index: PacketIndex, first: int, last: int, container: Any, source: Any) -> Iterator[Any]:
+def decoded_frames(file: str, index: PacketIndex, first: int, last: int, container: Any, source: Any) -> Iterator[Any]:
     """Frames number first to last - 1, in order, all of them."""
     wanted = index.pts[first:last].tolist()
     before = index.keyframe_pts[index.keyframe_pts <= wanted[0]]

@@ -27,6 +27,7 @@ from .base import Importer, Record, Rejected, Row, kind_of, read_json_members, r
 from .facts import conceptual_claim, contextual_claim
 from .mirage_grounding import video_name
 from .murgat import bare_fact, murgat_problem, murgat_reasoning
+from .omdbench import OMDBenchOptions, conflicting_rows
 from .pairs import pair_from, pairs_suffix, read_pair_records
 from .qa_statements import statement
 from .table import cell_seconds, modality_of
@@ -38,6 +39,7 @@ __all__ = [
     "SUFFIXES",
     "Cue",
     "Importer",
+    "OMDBenchOptions",
     "Record",
     "Rejected",
     "Row",
@@ -47,6 +49,7 @@ __all__ = [
     "cell",
     "cell_seconds",
     "conceptual_claim",
+    "conflicting_rows",
     "contextual_claim",
     "formats_table",
     "holds_bytes",

@@ -13,14 +13,15 @@ import hashlib
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ...core import (
     LABELS,
     SPLITS,
+    Audio,
     ConfigError,
     Evidence,
     Label,
@@ -63,7 +64,8 @@ class Question:
 @dataclass(frozen=True)
 class Anchor:
     """An object or event with what shows it on three channels. `audio` is what is heard, in words, unless `audio_file`
-    names what a transcript is to be found for; `data` is "real" or "synthetic"."""
+    names what a transcript is to be found for, or what is heard itself; without both it is the sound of `video`. `data`
+    is "real" or "synthetic"."""
 
     id: str
     data: str
@@ -75,9 +77,9 @@ class Anchor:
     claims: tuple[tuple[str, Label], ...]
 
 
-def anchor_of(value: Any) -> Anchor | str:
-    """The anchor a record describes, or the first thing wrong with it."""
-    if problem := _problem_of(value):
+def anchor_of(value: Any, heard: bool = False) -> Anchor | str:
+    """The anchor a record describes, or the first thing wrong with it. One that is `heard` may leave the audio out."""
+    if problem := _problem_of(value) or _audio_problem(value, heard):
         return problem
     texts = {key: value.get(key) or "" for key in _TEXTS}
     try:
@@ -98,8 +100,6 @@ def _problem_of(value: Any) -> str | None:
             return f"{key} must be text, got {value[key]!r:.60}; quote it"
         if key not in ("audio", "audio_file") and not (value.get(key) or "").strip():
             return f"{key} is missing, got {value.get(key)!r}; an anchor is shown on all three channels"
-    if bool(value.get("audio")) == bool(value.get("audio_file")):
-        return f"audio must be given once, got {value.get('audio')!r:.40} and {value.get('audio_file')!r:.40}; give one"
     if value.get("split") not in (*DATA, None):
         return f"split must be one of {list(DATA)}, got {value['split']!r}; it names the kind of media here"
     for key, is_good in (("questions", _is_question), ("claims", _is_claim)):
@@ -108,6 +108,15 @@ def _problem_of(value: Any) -> str | None:
             return f"{key} cannot be read, got {items!r:.80}; see docs/formats.md for the layout"
     if not (value.get("questions") or value.get("claims")):
         return f"anchor asks nothing, got {sorted(value)}; give questions or claims"
+    return None
+
+
+def _audio_problem(value: dict[str, Any], heard: bool) -> str | None:
+    words, file = value.get("audio"), value.get("audio_file")
+    if heard and words:
+        return f"audio is in words, got {words!r:.40}; name an audio_file, or leave both out to hear the video's sound"
+    if not heard and bool(words) == bool(file):
+        return f"audio must be given once, got {words!r:.40} and {file!r:.40}; give one"
     return None
 
 
@@ -181,6 +190,8 @@ class OMDBenchOptions:
         seed: draws the replacements.
         transcripts: folder of `<audio stem>.srt|.vtt|.json`, or one JSON for all, relative to the annotation file; for
             anchors that name an `audio_file`.
+        audio: `sound`: the audio channel is heard, for a verifier that hears: an anchor's `audio_file`, or the sound of
+            its video; no transcripts are needed then.
         split: the split of every row. Conditions share channels between anchors, so groups cannot be kept apart:
             "test" keeps the benchmark whole; "" leaves splits to the build.
     """
@@ -188,8 +199,11 @@ class OMDBenchOptions:
     seed: int = 0
     transcripts: str = ""
     split: str = "test"
+    audio: Literal["transcript", "sound"] = "transcript"
 
     def __post_init__(self) -> None:
+        if self.audio == "sound" and self.transcripts:
+            raise ConfigError(f"transcripts: not read where sound is heard, got {self.transcripts!r}; leave them out")
         if self.split not in ("", *SPLITS):
             raise ConfigError(f"split: unknown split, got {self.split!r}; use one of {list(SPLITS)}, or ''")
 
@@ -205,6 +219,14 @@ class _AnchorEvidence:
 
 def read(path: Path, options: OMDBenchOptions) -> Iterator[Row | Rejected]:
     """Every claim about every anchor under all eight conditions; rejections for what cannot be shown."""
+    return conflicting_rows(path, options)
+
+
+def conflicting_rows(path: Path, options: OMDBenchOptions, lost: Collection[str] = ()) -> Iterator[Row | Rejected]:
+    """As `read`; channels that are `lost` show nothing where they are corrupted, in place of another anchor.
+
+    Who loses them makes the evidence: here it is still the anchor's own.
+    """
     by_data: dict[str, dict[str, _AnchorEvidence]] = {}
     for item in _shown(path, options):
         if isinstance(item, Rejected):
@@ -223,7 +245,7 @@ def read(path: Path, options: OMDBenchOptions) -> Iterator[Row | Rejected]:
                 yield reject(shown.record, message, id=shown.anchor.id)
                 continue
             split: Split | None = options.split or None  # type: ignore[assignment]
-            yield from _rows(shown, {channel: other for channel, other in drawn.items() if other}, split)
+            yield from _rows(shown, {channel: other for channel, other in drawn.items() if other}, split, lost)
 
 
 def _shown(path: Path, options: OMDBenchOptions) -> Iterator[_AnchorEvidence | Rejected]:
@@ -235,23 +257,31 @@ def _shown(path: Path, options: OMDBenchOptions) -> Iterator[_AnchorEvidence | R
         if isinstance(record, Rejected):
             yield record
             continue
-        anchor = anchor_of(record.value)
+        anchor = anchor_of(record.value, options.audio == "sound")
         if isinstance(anchor, str):
             name = record.value.get("id") if isinstance(record.value, dict) else None
             yield reject(record, anchor, id=name if isinstance(name, str) else None)
             continue
-        audio = Transcript(anchor.audio) if anchor.audio else _heard(anchor.audio_file, transcripts)
+        audio: Evidence | str
+        if options.audio == "sound":
+            audio = Audio(os.path.normpath(anchor.audio_file or anchor.video))
+        else:
+            audio = Transcript(anchor.audio) if anchor.audio else _said(anchor.audio_file, transcripts)
         if isinstance(audio, str):
             yield reject(record, audio, id=anchor.id)
             continue
-        channels = {"video": VideoSegment(os.path.normpath(anchor.video)), "audio": audio, "text": Passage(anchor.text)}
+        seen = VideoSegment(os.path.normpath(anchor.video))
+        channels: dict[str, Evidence] = {"video": seen, "audio": audio, "text": Passage(anchor.text)}
         yield _AnchorEvidence(anchor, record, channels)
 
 
-def _heard(file: str, transcripts: Transcripts | None) -> Transcript | str:
+def _said(file: str, transcripts: Transcripts | None) -> Transcript | str:
     """All that is said in an audio file, or why there is nothing."""
     if transcripts is None:
-        return f"audio file without transcripts, got {file!r}; set the option transcripts, or give the audio in words"
+        return (
+            f"audio file without transcripts, got {file!r}; set the option transcripts, give the audio in words, or "
+            "have it heard (audio: sound)"
+        )
     try:
         cues = transcripts.cues(file)
     except MediaError as error:
@@ -278,11 +308,16 @@ def _replacement(
     return min((other for other in others if other.anchor.id != shown.anchor.id), key=ticket, default=None)
 
 
-def _rows(shown: _AnchorEvidence, drawn: Mapping[str, _AnchorEvidence], split: Split | None) -> Iterator[Row]:
+def _rows(
+    shown: _AnchorEvidence, drawn: Mapping[str, _AnchorEvidence], split: Split | None, lost: Collection[str]
+) -> Iterator[Row]:
     anchor, record = shown.anchor, shown.record
     for condition, replaced in CONDITIONS.items():
-        now = {channel: drawn[channel] if channel in replaced else shown for channel in CHANNELS}
-        depicted = {channel: here.anchor.id for channel, here in now.items()}
+        now = {channel: drawn[channel] if {channel} & {*replaced} - {*lost} else shown for channel in CHANNELS}
+        depicted = {
+            channel: "" if channel in lost and channel in replaced else here.anchor.id for channel, here in now.items()
+        }
+        human = {} if lost else {"expected_abstention": HUMAN_ABSTENTION[anchor.data].get(condition, 0.0)}
         for number, claim, label, meta in _judged(anchor, depicted):
             pair = Pair(
                 id=f"{anchor.id}/{anchor.data}/{condition}/{number}",
@@ -298,7 +333,7 @@ def _rows(shown: _AnchorEvidence, drawn: Mapping[str, _AnchorEvidence], split: S
                     "corrupted": list(replaced),
                     "depicted": depicted,
                     "data": anchor.data,
-                    "expected_abstention": HUMAN_ABSTENTION[anchor.data].get(condition, 0.0),
+                    **human,
                     **meta,
                 },
             )
