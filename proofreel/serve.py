@@ -32,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = Settings(token, hosts, **{n: getattr(args, n) for n in limits()})
         with cache_folder(args.frame_cache) as cache:
             how = {"device": args.device, "base": args.base, "untrained_evidence": args.untrained_evidence}
+            how["merge"] = not args.no_merge
             run(load(args.directory, args.media_root, settings, cache, **how), args.host, args.port)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -63,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", help="cpu, cuda, ...")
     parser.add_argument("--frame-cache", help="folder that keeps decoded frames; else a temporary one")
     parser.add_argument("--untrained-evidence", action="store_true", help="judge kinds of evidence not trained on, too")
+    parser.add_argument("--no-merge", action="store_true", help="keep the adapter apart from the weights: slower")
     for name, (default, explanation) in limits().items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=type(default), default=default, metavar="N", help=explanation)

@@ -6,7 +6,7 @@ from ...core import on_first_use
 
 if TYPE_CHECKING:
     from .adapter_files import describe_adapter
-    from .adapters import check_places, check_start, start_from, write_merged
+    from .adapters import check_places, check_start, has_adapter_to_merge, merged, start_from, write_merged
     from .copies import copy_directory, push_to_hub
     from .format import (
         CONFIG,
@@ -47,7 +47,9 @@ __all__ = [
     "describe_adapter",
     "find_verifier",
     "fingerprint",
+    "has_adapter_to_merge",
     "load_parts",
+    "merged",
     "push_to_hub",
     "read_directory",
     "recipe_of",

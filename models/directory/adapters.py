@@ -157,9 +157,18 @@ def merged_network(
     if config.weights != "adapter":
         raise DirectoryError(f"{directory}: holds a whole model, got nothing to merge; export it without merging")
     adapted = load_weights(Path(directory), dataclasses.replace(config, quantization=None), base)
+    return merged(adapted, getattr(torch, dtype or config.dtype), directory)
+
+
+def has_adapter_to_merge(model: Any) -> bool:
+    """Whether a network is LoRA over weights that are not quantised."""
+    return hasattr(model, "get_base_model") and not getattr(model.get_base_model(), "is_quantized", False)
+
+
+def merged(adapted: Any, target: torch.dtype, where: str | Path) -> Any:
+    """The network of an adapted one, which is taken apart for it; arguments and errors as of `merged_network`."""
     _untie_adapted_output(adapted)
-    target = getattr(torch, dtype or config.dtype)
-    _merge_layers(adapted, target, directory)
+    _merge_layers(adapted, target, where)
     network = adapted.unload().to(target)
     network.config.dtype = target
     return network

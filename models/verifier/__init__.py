@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     )
     from .compat import CrossEncoding, Entailment
     from .evidence_sets import SetCalibration, SetRule, set_verdict
+    from .golden import TOLERANCE
     from .interval_rule import IntervalRule, SupportedInterval, averaged
     from .localization import Localization, joined, localize
     from .long_video import Divider
-    from .self_test import TOLERANCE, SelfTest, selftest, write_golden
+    from .self_test import SelfTest, selftest, write_golden
     from .verdicts import Ranking, Verdicts
     from .verifier import BATCH_TOKENS, ScoringOptions, Verifier
 

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 from PIL import Image as PILImage
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from ...core import (
     DirectoryError,
     Evidence,
     Pair,
-    evidence_from_dict,
     evidence_key,
     evidence_to_dict,
     schema_problem,
@@ -32,13 +31,10 @@ from ..backbones import read_json
 from ..decision import CALIBRATION_FILE, THRESHOLDS_FILE, Decision, read_decision
 from ..directory import CONFIG, OLDER_SCHEMAS
 from ..inputs import Media, read_media
+from .golden import recompute
 from .verifier import Verifier
 
 MAX_EVIDENCES, MAX_CLAIMS, MAX_FRAMES, MAX_SIDE, MAX_SOUND_S = 2, 4, 4, 112, 4
-
-# Same function by another route or on another machine (design tolerances); half precision is looser by nature.
-TOLERANCE = {"float32": (1e-4, 1e-5), "bfloat16": (0.05, 0.05), "float16": (0.02, 0.02)}
-
 
 # What decides on an answer without showing in a golden margin, whose frames are already chosen and decoded.
 _SETTINGS = ("head", "labels", "max_tokens", "modalities", "position_rule", "sampling", "time_rule", "windowing")
@@ -120,39 +116,9 @@ def selftest(directory: str | Path, verifier: Verifier, dtype: str) -> SelfTest:
     Raises:
         DirectoryError: an uncalibrated verifier, or golden inputs that do not fit together.
     """
-    folder = Path(directory) / "golden"
-    if not (folder / "golden.json").is_file():
-        raise DirectoryError(f"{directory}: no golden inputs; export writes them, run eval/export.py first")
-    cases = _cases(folder / "golden.json")
-    tensors = load_file(folder / "media.safetensors") if (folder / "media.safetensors").is_file() else {}
-    expected, actual = [], []
-    for n, case in enumerate(cases):
-        expected += case["margins"]
-        try:
-            evidence = tuple(evidence_from_dict(e, f"{folder}/golden.json") for e in case["evidence"])
-            claims = [(c["claim"], c["context"]) for c in case["claims"]]
-            actual += verifier.score_media(claims, evidence, _stored_media(tensors, n)).tolist()
-        except Exception as error:  # any, of a network that was given damaged settings
-            raise DirectoryError(
-                f"{folder}: golden inputs do not fit together, got {type(error).__name__}: {str(error)[:300]} "
-                f"in case {n}; fetch the directory again"
-            ) from error
-    absolute, relative = TOLERANCE[dtype]
-    difference_N = np.abs(np.array(actual) - np.array(expected))
-    allowed_N = absolute + relative * np.abs(np.array(expected))
-    worst = int(np.argmax(difference_N - allowed_N))  # the first NaN, if there is one
-    problems = tuple(_problems(Path(directory), cases))
-    return SelfTest(len(actual), float(difference_N[worst]), float(allowed_N[worst]), problems)
-
-
-def _cases(path: Path) -> list[dict[str, Any]]:
-    """Golden cases as stored: each with as many finite margins as claims."""
-    cases = read_json(path)
-    if problem := schema_problem(cases, _SCHEMAS / path.name):
-        raise DirectoryError(f"{path}: not golden inputs, got {problem}; export the verifier again")
-    if not all(len(c["margins"]) == len(c["claims"]) and np.isfinite(c["margins"]).all() for c in cases):
-        raise DirectoryError(f"{path}: not a finite margin for every claim, got {len(cases)} cases; export it again")
-    return cases
+    recomputed = recompute(directory, verifier.score_media, dtype)
+    problems = tuple(_problems(Path(directory), recomputed.cases))
+    return SelfTest(recomputed.n, recomputed.max_difference, recomputed.allowed, problems)
 
 
 def _problems(directory: Path, cases: list[dict[str, Any]]) -> Iterator[str]:
@@ -243,17 +209,3 @@ def _shrink(image_HWC: np.ndarray) -> np.ndarray:
     scale = min(1.0, MAX_SIDE / max(height, width))
     size = (max(1, round(width * scale)), max(1, round(height * scale)))
     return np.asarray(PILImage.fromarray(image_HWC).resize(size, PILImage.Resampling.BILINEAR))
-
-
-def _stored_media(tensors: dict[str, np.ndarray], n: int) -> Media:
-    videos: list[Frames] = []
-    while f"{n}.video.{len(videos)}.frames" in tensors:
-        key = f"{n}.video.{len(videos)}"
-        videos.append(Frames(tensors[f"{key}.frames"], tensors[f"{key}.times_s"], "golden"))
-    images: list[np.ndarray] = []
-    while f"{n}.image.{len(images)}" in tensors:
-        images.append(tensors[f"{n}.image.{len(images)}"])
-    sounds: list[Sound] = []
-    while f"{n}.sound.{len(sounds)}" in tensors:
-        sounds.append(Sound(tensors[f"{n}.sound.{len(sounds)}"], 0.0))
-    return Media(tuple(videos), tuple(images), sounds=tuple(sounds))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,19 +22,33 @@ import torch
 from ...core import ConfigError, DirectoryError, Evidence, Frames, Pair, ProofreelError, VideoSegment
 from ...data_prep.media import FrameCache
 from ..decision import Judge, Verdict, prior_notes, ranked, with_prior
-from ..directory import UNRECORDED_EVIDENCE, Parts, Quantization, copy_directory, fingerprint, load_parts, push_to_hub
+from ..directory import (
+    UNRECORDED_EVIDENCE,
+    Parts,
+    Quantization,
+    copy_directory,
+    fingerprint,
+    has_adapter_to_merge,
+    load_parts,
+    merged,
+    push_to_hub,
+)
 from ..engine import BatchScorer, PrefixCache, PrefixScorer, Progress, Segment, SegmentReader, VisionFeatures
 from ..inputs import Media, Windowing
 from ..questions import as_claims, as_evidence, as_evidences, as_pairs, one_claim
 from .attribution import Attributed, AttributionPairs, CitedClaim, Sources
 from .compat import CrossEncoding, Entailment
 from .evidence_sets import SetCalibration, SetRule, check_sets
+from .golden import GOLDEN, recompute
 from .localization import Localization, localize
 from .long_video import Divider, check_aggregation, verdicts_in_parts, windowing_notes
 from .verdicts import Ranking, Verdicts, verifier_html, verifier_text
 
 BATCH_TOKENS = 4096
 """Most tokens of a batch of several segments: on a CPU, a long segment gains nothing from company."""
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -104,6 +119,7 @@ class Verifier:
         prefix_cache_gib: float = 1.0,
         batch_tokens: int = BATCH_TOKENS,
         untrained_evidence: bool = False,
+        merge: bool = True,
     ) -> Verifier:
         """Load a verifier directory, after checking it (docs/verifier-directory.md).
 
@@ -123,6 +139,8 @@ class Verifier:
                 keeps none.
             batch_tokens: most tokens of several segments that are padded to one batch.
             untrained_evidence: judge kinds of evidence, too, that the verifier was not trained on.
+            merge: put the adapter into the weights, which saves its layers' time, where these are not quantised and the
+                golden margins then stay within tolerance; False keeps it apart.
 
         Raises:
             ConfigError: an argument that is out of range.
@@ -133,16 +151,14 @@ class Verifier:
         options = ScoringOptions(
             media_root, frame_cache, vision_cache, prefix_cache_gib, batch_tokens, untrained_evidence
         )
-        parts = load_parts(
-            path_or_hub_id,
-            revision=revision,
-            device=device,
-            dtype=dtype,
-            quantization=quantization,
-            base=base,
-            adapter=adapter,
-        )
+        how: dict[str, Any] = {"revision": revision, "device": device, "dtype": dtype, "quantization": quantization}
+        parts = load_parts(path_or_hub_id, **how, base=base, adapter=adapter)
         check_aggregation(parts.decision, parts.windowing, Path(path_or_hub_id))
+        if merge and has_adapter_to_merge(parts.model) and parts.directory and (parts.directory / GOLDEN).is_file():
+            parts = dataclasses.replace(parts, model=merged(parts.model, parts.model.dtype, path_or_hub_id))
+            if (why := _golden_differ(cls(parts))) is not None:
+                _log.warning("%s: its adapter stays apart: merged, %s", path_or_hub_id, why)
+                parts = load_parts(path_or_hub_id, **how, base=base, adapter=adapter)
         return cls(parts, options)
 
     def __repr__(self) -> str:
@@ -418,3 +434,14 @@ def _vision_features(parts: Parts, options: ScoringOptions) -> VisionFeatures | 
         frame_cache=options.frame_cache,
         dtype="float32" if exact else "bfloat16",
     )
+
+
+def _golden_differ(verifier: Verifier) -> str | None:
+    """How golden margins differ from those stored; None where all are within tolerance."""
+    try:
+        golden = recompute(str(verifier.directory), verifier.score_media, str(verifier.model.dtype)[len("torch.") :])
+    except DirectoryError as error:
+        return str(error)
+    if golden.within:
+        return None
+    return f"a golden margin differs by {golden.max_difference:.2g} of at most {golden.allowed:.2g}"

@@ -11,10 +11,12 @@ from random_drafts import ATTENTION, HEADS, random_draft, tied_copy
 from safetensors.torch import load_file
 
 from proofreel.core.errors import ConfigError, DirectoryError
-from proofreel.core.pairs import Passage, VideoSegment
+from proofreel.core.pairs import Pair, Passage, VideoSegment
 from proofreel.models.backbones.tiny import TinySizes, save_tiny_text_model
 from proofreel.models.directory.adapters import merged_network, write_merged
-from proofreel.models.directory.format import fingerprint, read_directory
+from proofreel.models.directory.format import fingerprint, read_directory, write_manifest
+from proofreel.models.verifier.golden import GOLDEN
+from proofreel.models.verifier.self_test import write_golden
 from proofreel.models.verifier.verifier import Verifier
 
 CLAIMS = [("Object is red ball.", None), ("Action is moving left.", None), ("No.", None)]
@@ -172,3 +174,47 @@ def test_what_cannot_be_merged_is_refused(tiny_base, small_sampling, tmp_path):
     with pytest.raises(DirectoryError, match="finite"):
         write_merged(broken, tmp_path / "no")
     assert not (tmp_path / "no").exists()
+
+
+@pytest.fixture
+def with_golden(tiny_base, small_sampling, tmp_path):
+    """An uncalibrated verifier over text that has golden inputs, and one of its golden margins."""
+    draft = random_draft(tiny_base, tmp_path / "draft", small_sampling)
+    pairs = [Pair(str(i), claim, (Passage("The ball is red."),)) for i, (claim, _) in enumerate(CLAIMS)]
+    write_golden(draft / "golden", Verifier.from_pretrained(draft, device="cpu"), pairs)
+    write_manifest(draft)
+    return draft, json.loads((draft / GOLDEN).read_text())
+
+
+def has_lora(verifier):
+    return any("lora_" in name for name, _ in verifier.model.named_parameters())
+
+
+def test_golden_inputs_let_an_adapter_be_merged_at_load_and_an_option_keeps_it_apart(with_golden, make_media):
+    draft, _ = with_golden
+    together, apart = (Verifier.from_pretrained(draft, device="cpu", merge=merge) for merge in (True, False))
+    assert (has_lora(together), has_lora(apart)) == (False, True)
+    media = make_media(8)
+    one, other = (torch.from_numpy(v.score_media(CLAIMS, EVIDENCE, media)) for v in (together, apart))
+    assert (abs(one - other) <= tolerance(other)).all()
+    assert (abs(one - other) > 0).any()  # another route, so not the same network twice
+    assert together.fingerprint == apart.fingerprint
+    assert not has_lora(Verifier.from_pretrained(draft, device="cpu", adapter=False))
+
+
+@pytest.mark.parametrize("damage", ["margin", "claim"])
+def test_an_adapter_stays_apart_where_golden_inputs_disagree_and_that_is_said(with_golden, caplog, damage):
+    draft, cases = with_golden
+    if damage == "margin":
+        cases[0]["margins"][0] += 0.01
+    else:
+        del cases[0]["margins"][0]
+    (draft / GOLDEN).write_text(json.dumps(cases))
+    write_manifest(draft)
+    assert has_lora(Verifier.from_pretrained(draft, device="cpu"))
+    assert "its adapter stays apart" in caplog.text
+
+
+def test_without_golden_inputs_an_adapter_stays_apart(tiny_base, small_sampling, tmp_path):
+    draft = random_draft(tiny_base, tmp_path / "draft", small_sampling)
+    assert has_lora(Verifier.from_pretrained(draft, device="cpu"))
