@@ -22,7 +22,7 @@ from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from transformers import training_args
 
-from proofreel.models.engine.vision_features import backbone_of
+from proofreel.models.engine import backbone_of
 from proofreel.train import recipe
 from proofreel.train.sft import main
 

@@ -158,7 +158,7 @@ def test_requirements_come_with_a_reason_each(exported, merged):
 def test_stored_margins_are_those_of_the_exported_verifier_with_its_own_probabilities(exported, run):
     rows, source = read_predictions(exported / "eval" / "predictions.parquet")
     pairs = read_split(run.data, "test")
-    verifier = Verifier.from_pretrained(exported, device="cpu")
+    verifier = Verifier.from_pretrained(exported, device="cpu", merge=False)
     found = verifier.score_pairs(pairs)
     assert [r.margin for r in rows] == [v.margin for v in found]
     assert [r.p_supported for r in rows] == [v.p_supported for v in found]

@@ -21,7 +21,7 @@ from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import predict
 from proofreel.models.decision.thresholds import write_decision
 from proofreel.models.directory.format import fingerprint, read_directory
-from proofreel.models.verifier.self_test import TOLERANCE
+from proofreel.models.verifier.golden import TOLERANCE
 from proofreel.models.verifier.verifier import Verifier
 
 TARGETS: dict[str, dict[str, Any]] = {

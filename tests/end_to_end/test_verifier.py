@@ -42,16 +42,20 @@ def test_margins_in_a_new_process_equal_those_before_export_bit_for_bit(
         "import sys, json; from proofreel import Verifier\n"
         "from proofreel.data_prep.dataset.shards import read_split\n"
         "pairs = read_split(sys.argv[1], 'test')\n"
-        "judges = [Verifier.from_pretrained(path, device='cpu') for path in sys.argv[3:]]\n"
+        "judges = [Verifier.from_pretrained(path, device='cpu', merge=False) for path in sys.argv[3:]]\n"
+        "judges.append(Verifier.from_pretrained(sys.argv[4], device='cpu'))\n"
         "margins = [[v.margin for v in judge.score_pairs(pairs)] for judge in judges]\n"
         "open(sys.argv[2], 'w').write(json.dumps(margins))"
     )
     out, directories = tmp_path / "margins.json", [str(trained_run / "draft"), str(published)]
     subprocess.run([sys.executable, "-c", code, str(colour_dataset), str(out), *directories], check=True)
     margins = json.loads(out.read_text())
-    here = Verifier.from_pretrained(published, device="cpu").score_pairs(read_split(colour_dataset, "test"))
-    assert margins[1] == [v.margin for v in here]
+    pairs = read_split(colour_dataset, "test")
+    apart, merged = (Verifier.from_pretrained(published, device="cpu", merge=merge) for merge in (False, True))
+    assert margins[1] == [v.margin for v in apart.score_pairs(pairs)]
     assert margins[0] == margins[1]
+    assert margins[2] == [v.margin for v in merged.score_pairs(pairs)]
+    assert margins[2] == pytest.approx(margins[1], abs=1e-4, rel=1e-5)
     assert len(set(margins[0])) > 4
 
 
