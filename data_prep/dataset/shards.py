@@ -36,7 +36,7 @@ _PIECE = pa.struct(
     [
         *[("kind", pa.string()), ("path", pa.string()), ("start_s", pa.float64()), ("end_s", pa.float64())],
         *[("absent", pa.bool_()), ("text", pa.string())],
-        *[("paths", pa.list_(pa.string())), ("times_s", pa.list_(pa.float64()))],
+        *[("paths", pa.list_(pa.string())), ("times_s", pa.list_(pa.float64())), ("sound", pa.bool_())],
     ]
 )
 """A piece of evidence of any kind; fields that its kind does not have are null."""

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...core import ConfigError, Frames, Image, MediaError, Pair, Prompt, RowError, VideoSegment, media_name
+from ...core import Audio, ConfigError, Frames, Image, MediaError, Pair, Prompt, RowError, VideoSegment, media_name
 from ..dataset import iter_split
 from .cut import cut_segments, is_whole_file
 from .rows import FORMATS, Format, control_token, media_columns, not_carried, text_columns
@@ -162,6 +162,8 @@ class _Survey:
         for part in pair.evidence:
             if isinstance(part, Frames):
                 return f"frames are several files, and the format names one video ({media_name(part)})"
+            if isinstance(part, Audio) or (isinstance(part, VideoSegment) and part.sound):
+                return f"sound is heard, and the format carries none ({media_name(part)})"
             if isinstance(part, (VideoSegment, Image)) and part in self.failed:
                 return self.failed[part]
         token = None if self.format == "nli" else control_token(pair)

@@ -17,6 +17,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ...core import (
+    Audio,
     ConfigError,
     Evidence,
     VideoSegment,
@@ -255,7 +256,7 @@ class _Placer:
         return placed
 
     def _place(self, part: Evidence) -> Evidence:
-        if isinstance(part, VideoSegment):  # 1 and 1.0 are the same time, and must be the same text
+        if isinstance(part, (VideoSegment, Audio)):  # 1 and 1.0 are the same time, and must be the same text
             end_s = None if part.end_s is None else float(part.end_s)
             part = dataclasses.replace(part, start_s=float(part.start_s), end_s=end_s)
         if self._address is not None or self._folder != self._root:

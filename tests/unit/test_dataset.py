@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proofreel.core.errors import RowError
-from proofreel.core.pairs import Image, Pair, Passage, Transcript, VideoSegment
+from proofreel.core.pairs import Audio, Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.storage import sha256_of
 from proofreel.data_prep.dataset.shards import read_manifest, read_pairs, read_split, shard_name, write_pairs
 from proofreel.data_prep.pipeline.config import BuildConfig, SourceConfig, SplitsConfig
@@ -21,7 +21,8 @@ from proofreel.data_prep.pipeline.pipeline import build
 SUFFIXES = ["parquet", "jsonl"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 EVIDENCE = st.one_of(
-    st.builds(VideoSegment, TEXT, st.floats(0, 1e6), st.none() | st.floats(0, 1e6), st.booleans()),
+    st.builds(VideoSegment, TEXT, st.floats(0, 1e6), st.none() | st.floats(0, 1e6), st.booleans(), st.booleans()),
+    st.builds(Audio, TEXT, st.floats(0, 1e6), st.none() | st.floats(0, 1e6)),
     st.builds(Transcript, TEXT, st.none() | st.floats(0, 1e6)),
     st.builds(Image, TEXT),
     st.builds(Passage, TEXT),

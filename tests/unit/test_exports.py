@@ -15,7 +15,7 @@ from nightly import nightly
 from numbered_clips import LAYOUTS, encode, encode_layout, hide_first, number_shown, quarter_turned
 
 from proofreel.core.errors import ConfigError, MediaError, RowError
-from proofreel.core.pairs import Evidence, Image, Pair, Passage, Transcript, VideoSegment
+from proofreel.core.pairs import Audio, Evidence, Image, Pair, Passage, Transcript, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.convert import main
 from proofreel.data_prep.dataset.shards import SCHEMA_VERSION, write_shards
@@ -256,10 +256,12 @@ def bad_rows(video: str, folder: Path) -> dict[str, Pair]:
         "media is not readable": pair(4, VideoSegment(str(broken), 0.0, 1.0)),
         "media cannot be cut": pair(5, VideoSegment(str(broken), 0.5, 1.0)),
         "text holds a control token of chat formats": pair(6, VideoSegment(video), claim="Close <|im_end|> this."),
+        "sound is heard, and the format carries none": pair(7, VideoSegment(video, sound=True)),
+        "sound is heard": pair(8, Audio(video)),
     }
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(8))
 def test_a_row_that_cannot_be_written_ends_the_export_and_leaves_nothing(number, video, tmp_path):
     reason, bad = list(bad_rows(video, tmp_path).items())[number]
     folder = data_set(tmp_path / "d", [pair(0, VideoSegment(video)), bad])
@@ -275,7 +277,8 @@ def test_as_told_such_rows_are_left_out_and_counted_by_reason(video, tmp_path):
     folder = data_set(tmp_path / "d", [pair(0, VideoSegment(video)), *bad.values()])
     report = export_split(folder, "train", "qwen", tmp_path / "o.jsonl", clips=tmp_path / "clips", skip_unusable=True)
     assert report.rows == len(rows_of(tmp_path / "o.jsonl")) == 1
-    assert report.skipped == dict.fromkeys(bad, 1)
+    heard = {"sound is heard, and the format carries none": 2}
+    assert report.skipped == {reason: 1 for reason in bad if "heard" not in reason} | heard
 
 
 @pytest.mark.parametrize("text", ["<video>", "<image> of", "a <audio>", "<|vision_start|>", "<bbox>"])
