@@ -1,4 +1,4 @@
-"""A published verifier gives in a fresh process what it gave when it was exported, whatever is in it, bit for bit.
+"""A published verifier gives in a fresh process what it gave when it was exported, whatever is in it, bit for bit where its adapter is kept apart.
 
 Every head, with LoRA on attention, on the MLPs as well and on the output layer, over a full and a quantised base, as an
 adapter and merged. One fresh process scores them all.
@@ -49,7 +49,7 @@ from proofreel import Verifier
 from proofreel.data_prep.dataset.shards import read_split
 pairs, out = read_split(sys.argv[1], "test"), {}
 for directory in sys.argv[3:]:
-    verdicts = Verifier.from_pretrained(directory, device="cpu").score_pairs(pairs)
+    verdicts = Verifier.from_pretrained(directory, device="cpu", merge=False).score_pairs(pairs)
     out[directory] = [[v.margin, v.p_supported] for v in verdicts]
 open(sys.argv[2], "w").write(json.dumps(out))
 """
