@@ -14,7 +14,7 @@ buffers      DeepSpeed's reduction bucket, layers gathered from shards, autocast
 activations  checkpointed: b h T per layer and one layer at work, (6m + 4h + 8q + 2k) b T; otherwise
              (4m + 4h + 8q + 2k) b T per layer (2h more where the layers themselves train, 2q + 2k more where queries
              and keys have norms) and what one layer's backward adds, 2m b T; in evaluation (4m + 3h) b T; masks of the
-             claims
+             claims; of a layer that carries a state, that in place of q and k (`Backbone.state_memory`)
 vision       pixels; a frozen tower works once, before there are other activations (`Backbone.tower_memory`); so does
              the audio tower, after it
 allowance    1 GiB of CUDA context and libraries, and a tenth of what a step computes for the allocator's gaps
@@ -282,20 +282,27 @@ def _buffers(setting: Setting, engine: Engine) -> float:
 
 def _language(setting: Setting, load: Load) -> float:
     text, b = setting.config.get_text_config(), setting.dtype_bytes
+    backbone = backbone_for(setting.config.model_type)
     h, m, layers = text.hidden_size, text.intermediate_size, text.num_hidden_layers
     q, k = attention_widths(text)
     own = 0 if setting.lora_rank is not None else 2 * h  # what only the layers' own gradients need
-    norms = 2 * (q + k) if backbone_for(setting.config.model_type).norms_queries else 0
-    kept = b * (4 * m + 4 * h + 8 * q + 2 * k + own + norms) * load.tokens + _mask(setting, load)
-    at_work = b * 2 * m * load.tokens
+    norms = 2 * (q + k) if backbone.norms_queries else 0
+    around = b * (4 * m + 4 * h + own)
+    attending, state = around + b * (8 * q + 2 * k + norms), backbone.state_memory(text)
+    n_states = layers - backbone.attention_layers(text)
+    kept = max(attending, around + state.kept) if n_states else attending
+    at_work = max(b * 2 * m, state.working)
     if setting.checkpointing:
-        return b * h * load.tokens * layers + kept + at_work
-    return layers * kept + at_work
+        return (b * h * layers + kept + at_work) * load.tokens + _mask(setting, load)
+    of_all = (layers - n_states) * attending + n_states * (around + state.kept)
+    return (of_all + at_work) * load.tokens + layers * _mask(setting, load)
 
 
 def _language_forward(setting: Setting, load: Load) -> float:
     text, b = setting.config.get_text_config(), setting.dtype_bytes
-    return b * (4 * text.intermediate_size + 3 * text.hidden_size) * load.tokens + _mask(setting, load)
+    state = backbone_for(setting.config.model_type).state_memory(text)
+    at_work = max(b * 4 * text.intermediate_size, state.forward)
+    return (at_work + b * 3 * text.hidden_size) * load.tokens + _mask(setting, load)
 
 
 def _mask(setting: Setting, load: Load) -> float:

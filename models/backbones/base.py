@@ -45,6 +45,14 @@ class TowerMemory(NamedTuple):
     ends: float  # by patch embedding and mergers, or convolutions
 
 
+class StateMemory(NamedTuple):
+    """Bytes per token of one layer that carries a state, beside its MLP and norms; measured as `TowerMemory` is."""
+
+    kept: float  # for its backward
+    working: float  # while that runs
+    forward: float  # at the peak of its forward, where nothing is kept
+
+
 @dataclass(frozen=True)
 class TinySizes:
     """Architecture of the tiny models; a text model leaves out what concerns vision and sound."""
@@ -162,6 +170,10 @@ class Backbone(ABC):
     def state_operations(self, text: Any) -> int:
         """Operations per token of layers that carry a state instead, outside their linear layers."""
         return 0
+
+    def state_memory(self, text: Any) -> StateMemory:
+        """What a layer that carries a state holds per token in place of queries, keys and values."""
+        return StateMemory(0, 0, 0)
 
     def tower_memory(self, vision: Any) -> TowerMemory:
         """What the tower holds per patch, from `vision_config`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .base import Backbone, Shape, TinySizes, attention_layer, mlp_layers
+from .base import Backbone, Shape, StateMemory, TinySizes, attention_layer, mlp_layers
 from .qwen3_vl import FRAME_TURN, Qwen3VL, tiny_processor
 from .qwen25 import TOKENIZER_CLASSES, text_settings, tiny_text_settings
 
@@ -149,6 +149,16 @@ class Qwen35(Qwen3VL):
         convolution = 2 * (2 * keys + values) * text.linear_conv_kernel_dim
         passes = 6 * values * text.linear_key_head_dim
         return (text.num_hidden_layers - self.attention_layers(text)) * (convolution + passes)
+
+    def state_memory(self, text: Any) -> StateMemory:
+        """As the base says, of transformers' own operations, in float32: flash-linear-attention's kernels keep less.
+
+        Each value head has a few 64 x 64 matrices for every 64 tokens.
+        """
+        (keys, values), heads = _state_widths(text), text.linear_num_value_heads
+        return StateMemory(
+            9 * keys + 86 * values + 455 * heads, 10 * values + 500 * heads, 4 * keys + 45 * values + 780 * heads
+        )
 
     def tiny(self, tokenizer: Any, sizes: TinySizes) -> tuple[Any, Any]:
         """As the base says."""

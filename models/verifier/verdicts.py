@@ -101,7 +101,7 @@ def claims_fact(verifier: Any) -> str:
     size = next(verifier.model.parameters()).element_size()
     return (
         f"each after a copy of what is kept of its evidence, {size * per_token / 2**10:,.1f} KiB a token and "
-        f"{size * states / 2**20:,.2f} MiB of states, {most}"
+        f"{4 * states / 2**20:,.2f} MiB of states in float32, {most}"
     )
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import BitsAndBytesConfig, Qwen2_5_VLConfig, Qwen2Config
 
-from proofreel.models.backbones import qwen3_vl, qwen25_omni, qwen25_vl
+from proofreel.models.backbones import qwen3_5, qwen3_vl, qwen25_omni, qwen25_vl
 from proofreel.models.backbones.base import TinySizes
 from proofreel.models.backbones.families import BACKBONES, published_config, vision_layout
 from proofreel.models.backbones.load import load_backbone, run_without_graph_while_frozen
@@ -199,6 +199,8 @@ def config_of(family, sizes):
         return qwen25_vl.tiny_config(IDS, sizes)
     if family == "qwen2_5_omni_thinker":
         return qwen25_omni.tiny_config(IDS, sizes)
+    if family == "qwen3_5":
+        return qwen3_5.tiny_config(IDS, sizes)
     config = qwen3_vl.tiny_config(IDS, sizes)
     head = 2 * sizes.hidden // sizes.heads
     rope = {"rope_type": "default", "mrope_section": [head // 4, head // 8, head // 8], "rope_theta": 1e4}
@@ -256,6 +258,24 @@ def test_a_real_step_takes_the_activations_that_are_estimated(hidden, mlp, how, 
     # The step's gradients are whole only at its end, when no other layer is at work: never all of both at once.
     measured = live.peak - (gradients if lora else gradients / 2)
     assert 0.9 < (found.activations + found.buffers) / measured < 1.25
+
+
+@pytest.mark.parametrize("how", ["checkpointed", nightly("kept"), nightly("full"), nightly("evaluated")])
+@pytest.mark.parametrize(("hidden", "mlp"), [(128, 704), nightly((256, 704)), nightly((256, 1408))])
+def test_a_real_step_of_layers_that_carry_a_state_takes_what_is_estimated(hidden, mlp, how):
+    lora, checkpointing, learning = how != "full", how == "checkpointed", how != "evaluated"
+    model, config = network(hidden, mlp, family="qwen3_5", lora=lora, checkpointing=checkpointing, layers=4)
+    row = {"input_ids": torch.randint(0, 400, (1, 512)), "position_ids": torch.arange(512).expand(3, 1, -1)}
+    batch = {**row, "block": torch.ones(1, 512, dtype=torch.long), "verdicts": torch.tensor([[511]])}
+    with Live(*model.parameters(), *model.buffers(), *batch.values()) as live, torch.set_grad_enabled(learning):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = margins(model, {**batch, "prefix_len": None}, NextToken(WORDS), vision_layout(config)).sum()
+        if learning:
+            loss.backward()
+    gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+    setting = Setting(config, lora_rank=8 if lora else None, checkpointing=checkpointing)
+    found = estimate(setting, Load(1, 512, 0, 0), ONE, learning=learning)
+    assert 0.9 < (found.activations + found.buffers) / (live.peak - (gradients if lora else gradients / 2)) < 1.25
 
 
 @pytest.mark.parametrize(("hidden", "mlp"), [(160, 428), (320, 428), (160, 1712)])

@@ -14,7 +14,7 @@ from trl import get_peft_config, get_quantization_config
 
 from proofreel.models.backbones.families import BACKBONES, published_config, vision_layout
 from proofreel.models.backbones.lora import attach_lora, trainable_summary
-from proofreel.models.backbones.shapes import attention_widths, meta_model
+from proofreel.models.backbones.shapes import attention_widths, language_linears, meta_model
 from proofreel.models.engine.vision_features import check_frozen
 from proofreel.models.inputs.sound import audio_tokens
 from proofreel.train.arguments import parse
@@ -27,6 +27,7 @@ PRESETS = sorted([*CONFIGS.glob("qwen*.yaml"), *(CONFIGS / f"{name}.yaml" for na
 USABLE = 0.9
 
 LINEARS = {f"self_attn.{n}_proj" for n in "qkvo"} | {f"mlp.{n}_proj" for n in ("gate", "up", "down")}
+DELTA_NETS = {f"linear_attn.{n}" for n in ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a", "out_proj")}
 ADAPTED = {"dualfact_qlora": {f"self_attn.{n}_proj" for n in "qkv"} | {"mlp.gate_proj"}}
 """Linear layers with an adapter, of presets that do not adapt all."""
 OUTPUT_LAYER = {"dualfact_qlora"}
@@ -84,6 +85,14 @@ def adapted_model(model_config, config):
     return ADAPTED_MODELS[key]
 
 
+def linears_of(config, layer):
+    """Linear layers of a decoder layer, which may carry a state in place of attention."""
+    kinds = getattr(config.get_text_config(), "layer_types", None) or ["full_attention"]
+    if kinds[layer % len(kinds)] == "full_attention":
+        return LINEARS
+    return {linear for linear in LINEARS if linear.startswith("mlp")} | DELTA_NETS
+
+
 def layers_of(config):
     return "model.language_model.layers" if hasattr(config, "vision_config") else "model.layers"
 
@@ -108,6 +117,10 @@ def test_the_presets_of_all_sizes_and_cards_are_there():
     assert names >= cards | heads | {"qwen25vl_72b_zero3", "qwen25_7b_text_qlora", "qwen25_7b_text_lora"}
     newer = {f"qwen3vl_{size}_{card}" for size in ("2b", "4b", "8b", "8b_nli") for card in ("qlora", "lora")}
     assert names >= newer | {"qwen3vl_8b_zero2", "qwen3vl_32b_zero3"}
+    assert names >= {
+        "qwen35_2b_qlora",
+        *(f"qwen35_{size}_{card}" for size in ("4b", "9b") for card in ("qlora", "lora")),
+    }
     assert names >= {f"qwen25omni_{size}_{card}" for size in ("3b", "7b") for card in ("qlora", "lora")}
 
 
@@ -126,17 +139,19 @@ def test_adapters_hit_the_language_model_only_and_in_every_layer_what_the_preset
     model, counts = adapted_model(model_config, config)
     adapted = {name for name, module in model.named_modules() if hasattr(module, "base_layer")}
     layers = range(config.get_text_config().num_hidden_layers)
-    prefix, linears = "base_model.model." + layers_of(config), ADAPTED.get(path.stem, LINEARS)
-    expected = {f"{prefix}.{i}.{linear}" for i in layers for linear in linears}
+    prefix = "base_model.model." + layers_of(config)
+    linears = [ADAPTED.get(path.stem, linears_of(config, i)) for i in layers]
+    expected = {f"{prefix}.{i}.{linear}" for i in layers for linear in linears[i]}
     assert adapted == expected | ({"base_model.model.lm_head"} if path.stem in OUTPUT_LAYER else set())
 
     text, rank = config.get_text_config(), model_config.lora_r
     hidden, mlp = text.hidden_size, text.intermediate_size
-    queries, keys = attention_widths(text)
-    widths = {"q": hidden + queries, "k": hidden + keys, "v": hidden + keys, "o": queries + hidden}
-    widths |= dict.fromkeys(("gate", "up", "down"), hidden + mlp)
-    per_layer = sum(n for name, n in widths.items() if any(linear.endswith(f".{name}_proj") for linear in linears))
-    wanted = {"language_model": rank * len(layers) * per_layer}
+    if path.stem in ADAPTED:
+        queries, keys = attention_widths(text)
+        widths = [hidden + queries, hidden + keys, hidden + keys, hidden + mlp] * len(layers)
+    else:
+        widths = [i + o for i, o in language_linears(config)]
+    wanted = {"language_model": rank * sum(widths)}
     if path.stem in OUTPUT_LAYER:
         wanted["lm_head"] = rank * (hidden + text.vocab_size)
     assert counts["total"] == sum(p.numel() for p in model.parameters())
@@ -157,7 +172,7 @@ def test_only_linears_of_the_language_model_are_quantised(read, path):
     model = replace_with_bnb_linear(meta_model(config), list(BACKBONES[config.model_type].unquantised), quantization)
     quantised = {name for name, module in model.named_modules() if isinstance(module, Linear4bit)}
     layers = range(config.get_text_config().num_hidden_layers)
-    assert quantised == {f"{layers_of(config)}.{i}.{linear}" for i in layers for linear in LINEARS}
+    assert quantised == {f"{layers_of(config)}.{i}.{linear}" for i in layers for linear in linears_of(config, i)}
     assert type(model.lm_head) is torch.nn.Linear
 
 
@@ -165,7 +180,7 @@ def test_only_linears_of_the_language_model_are_quantised(read, path):
 def test_a_preset_runs_on_the_weights_whose_shape_is_known_and_does_not_adapt_tied_weights(read, path):
     _, _, model_config = read(path)
     config = shape(model_config.model_name_or_path)
-    assert config.tie_word_embeddings == (re.search("VL-[234]B-", model_config.model_name_or_path) is not None)
+    assert config.tie_word_embeddings == (re.search(r"(VL|3\.5)-[234]B\b", model_config.model_name_or_path) is not None)
     assert "embed_tokens" not in str(model_config.lora_target_modules)
     assert not model_config.lora_modules_to_save
     assert not (config.tie_word_embeddings and path.stem in OUTPUT_LAYER)
