@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, SupportsIndex, TypeVar, overload
 
 from ...core import Pair
-from ..backbones import kept_numbers
 from ..decision import Ranked, Verdict
 from ..display import facts_html, ranking_html, ranking_text, verdicts_html, verdicts_text
 
@@ -97,6 +96,8 @@ def claims_fact(verifier: Any) -> str:
     most = f"at most {verifier.claims_per_row} in a forward"
     if verifier.encoder.layout.branches == "packed":
         return f"packed in one row after their evidence, {most}"
+    from ..backbones import kept_numbers  # needs torch, which a report does without
+
     per_token, states = kept_numbers(verifier.model.config)
     size = next(verifier.model.parameters()).element_size()
     return (
