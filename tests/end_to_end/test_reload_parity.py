@@ -1,4 +1,4 @@
-"""A published verifier gives in a fresh process what it gave when it was exported, whatever is in it, bit for bit where its adapter is kept apart.
+"""A published verifier gives in a fresh process what it gave at export, bit for bit with its adapter kept apart.
 
 Every head, with LoRA on attention, on the MLPs as well and on the output layer, over a full and a quantised base, as an
 adapter and merged. One fresh process scores them all.
