@@ -85,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--untrained-evidence", action="store_true", help="also ask about kinds of evidence the verifier never saw"
     )
+    parser.add_argument("--read-threads", type=int, help="segments decoded at once; default: one for each core")
     parser.add_argument("--no-merge", action="store_true", help="keep the adapter apart from the weights: slower")
     parser.add_argument(
         "--windowing",
@@ -182,6 +183,7 @@ def _verifier(args: argparse.Namespace, control: str | None) -> tuple[Any, None]
         prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
         batch_tokens=args.batch_tokens,
         untrained_evidence=args.untrained_evidence or control == "no-sound",
+        read_threads=args.read_threads,
         merge=not args.no_merge,
     )
     if args.split == "train" and trained_on(args.verifier) == train_shards(args.data):

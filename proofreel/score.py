@@ -107,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--untrained-evidence", action="store_true", help="also ask about kinds of evidence the verifier never saw"
     )
+    parser.add_argument("--read-threads", type=int, help="segments decoded at once; default: one for each core")
     parser.add_argument("--no-merge", action="store_true", help="keep the adapter apart from the weights: slower")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that holds something else")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -213,6 +214,7 @@ def _opened(args: argparse.Namespace) -> Any:
         prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
         batch_tokens=args.batch_tokens,
         untrained_evidence=args.untrained_evidence,
+        read_threads=args.read_threads,
         merge=not args.no_merge,
         **options,
     )

@@ -11,6 +11,7 @@ beyond the tolerance (tests/model/test_out_of_memory.py); fewer frames are other
 from __future__ import annotations
 
 import math
+import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,27 +31,35 @@ from .segments import Group, ReadGroup, SegmentReader
 T = TypeVar("T")
 R = TypeVar("R")
 
-READ_THREADS, READ_AHEAD = 2, 4
+MOST_READ_THREADS, AHEAD_PER_THREAD = 16, 2
 
 STEP, _SHORT = 1.25, 10
 """Two lengths in one batch differ by less than this factor. Claims that are STEP ** 10 times shorter than the prefix
 count as equal: how they are padded hardly matters. So at least 0.7 of the tokens of any row are real."""
 
 
+def read_threads() -> int:
+    """How many segments to decode and encode at once: the cores that this process and its like on the machine share."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    processes = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+    return max(2, min(MOST_READ_THREADS, cores // processes))
+
+
 def read_ahead(
-    read: Callable[[T], R], items: Iterable[T], threads: int = READ_THREADS, ahead: int = READ_AHEAD
+    read: Callable[[T], R], items: Iterable[T], threads: int | None = None, ahead: int | None = None
 ) -> Generator[R]:
     """`read` of every item, in order, while the caller works on the ones before.
 
     Args:
         read: called in a thread; what it raises is raised here, in the item's turn, and ends the whole.
         items: taken one by one.
-        threads: how many items are read at once.
-        ahead: how many items may be begun before the caller asks for them.
+        threads: how many items are read at once; `read_threads` where None.
+        ahead: how many items may be begun before the caller asks for them; two a thread where None.
 
     Close the iterator (`contextlib.closing`) to end its threads when not all of it is used.
     """
-    items = iter(items)
+    items, threads = iter(items), threads or read_threads()
+    ahead = ahead or AHEAD_PER_THREAD * threads
     pool = ThreadPoolExecutor(threads, thread_name_prefix="read-ahead")
     try:
         begun = deque(pool.submit(read, item) for item in islice(items, ahead))
@@ -126,10 +135,15 @@ class BatchScorer:
     """One call. What it learns of the memory there is (`too_many`, tokens of a forward) ends with it."""
 
     def __init__(
-        self, scorer: PrefixScorer, reader: SegmentReader, batch_tokens: int, shrink_frames: bool = False
+        self,
+        scorer: PrefixScorer,
+        reader: SegmentReader,
+        batch_tokens: int,
+        shrink_frames: bool = False,
+        threads: int | None = None,
     ) -> None:
-        """`shrink_frames` allows evidence that does not fit to be judged on fewer frames."""
-        self.scorer, self.reader, self.batch_tokens = scorer, reader, batch_tokens
+        """`shrink_frames` allows evidence that does not fit to be judged on fewer frames; `threads` read ahead."""
+        self.scorer, self.reader, self.batch_tokens, self.threads = scorer, reader, batch_tokens, threads
         self.shrink_frames, self.too_many = shrink_frames, math.inf
 
     def answers(self, pairs: Sequence[Pair]) -> Generator[list[tuple[int, Answer]]]:
@@ -175,7 +189,7 @@ class BatchScorer:
         if not several:
             yield from map(self.reader.read, given)
             return
-        with closing(read_ahead(self.reader.read, given)) as readings:
+        with closing(read_ahead(self.reader.read, given, self.threads)) as readings:
             yield from readings
 
     def _together(self, readings: Sequence[ReadGroup]) -> Iterator[tuple[int, Answer]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Recomputed:
         max_difference, allowed: of the margin that is furthest out: its difference, and how far that may go.
     """
 
-    cases: Sequence[dict[str, Any]]
+    cases: list[dict[str, Any]]
     n: int
     max_difference: float
     allowed: float

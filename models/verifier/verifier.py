@@ -62,6 +62,7 @@ class ScoringOptions:
         prefix_cache_gib: memory for encoded evidence, so that the next claim about it is scored at once; 0 keeps none.
         batch_tokens: most tokens of several segments that are padded to one batch.
         untrained_evidence: judge kinds of evidence, too, that the verifier was not trained on.
+        read_threads: segments that are decoded and encoded at once; None: one for each core, at least 2 and at most 16.
     """
 
     media_root: str | Path | None = None
@@ -70,9 +71,14 @@ class ScoringOptions:
     prefix_cache_gib: float = 1.0
     batch_tokens: int = BATCH_TOKENS
     untrained_evidence: bool = False
+    read_threads: int | None = None
 
     def __post_init__(self) -> None:
-        """`ConfigError` for a batch that could hold nothing."""
+        """`ConfigError` for a batch that could hold nothing, or no thread to read."""
+        if self.read_threads is not None and self.read_threads < 1:
+            raise ConfigError(
+                f"read_threads: must be at least 1, got {self.read_threads}; leave it out for the default"
+            )
         if self.batch_tokens < 1:
             raise ConfigError(
                 f"batch_tokens: must be at least 1, got {self.batch_tokens}; 1 scores segments one by one"
@@ -90,6 +96,7 @@ class Verifier:
         self.modalities = None if parts.modalities is None else tuple(parts.modalities)
         self.directory = parts.directory
         self.media_root, self.batch_tokens = options.media_root, options.batch_tokens
+        self.read_threads = options.read_threads
         self.prefixes = PrefixCache(options.prefix_cache_gib)
         layout, pad_id = parts.encoder.layout, parts.encoder.pad_id
         self.scorer = PrefixScorer(self.model, parts.head, layout, pad_id, self.prefixes, parts.claims_per_row)
@@ -119,6 +126,7 @@ class Verifier:
         prefix_cache_gib: float = 1.0,
         batch_tokens: int = BATCH_TOKENS,
         untrained_evidence: bool = False,
+        read_threads: int | None = None,
         merge: bool = True,
     ) -> Verifier:
         """Load a verifier directory, after checking it (docs/verifier-directory.md).
@@ -139,6 +147,8 @@ class Verifier:
                 keeps none.
             batch_tokens: most tokens of several segments that are padded to one batch.
             untrained_evidence: judge kinds of evidence, too, that the verifier was not trained on.
+            read_threads: segments that are decoded and encoded at once; None: one for each core of this process, at
+                least 2 and at most 16. Twice as many wait, decoded, for the network.
             merge: put the adapter into the weights, which saves its layers' time, where these are not quantised and the
                 golden margins then stay within tolerance; False keeps it apart.
 
@@ -149,7 +159,7 @@ class Verifier:
             CalibrationError: a calibration fitted on margins that this verifier does not make.
         """
         options = ScoringOptions(
-            media_root, frame_cache, vision_cache, prefix_cache_gib, batch_tokens, untrained_evidence
+            media_root, frame_cache, vision_cache, prefix_cache_gib, batch_tokens, untrained_evidence, read_threads
         )
         how: dict[str, Any] = {"revision": revision, "device": device, "dtype": dtype, "quantization": quantization}
         parts = load_parts(path_or_hub_id, **how, base=base, adapter=adapter)
@@ -408,7 +418,7 @@ class Verifier:
         shrink_frames: bool = False,
     ) -> Verdicts[Verdict]:
         self.scorer.check()
-        scorer = BatchScorer(self.scorer, self.reader, self.batch_tokens, shrink_frames)
+        scorer = BatchScorer(self.scorer, self.reader, self.batch_tokens, shrink_frames, self.read_threads)
         judge = Judge(self.decision, operating_point)
         if self.windowing is None:
             verdicts = scorer.verdicts(pairs, judge, keyed, progress)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proofreel.models.engine.batching import batch_by_length, read_ahead
+from proofreel.models.engine.batching import batch_by_length, read_ahead, read_threads
 
 
 @settings(max_examples=20, deadline=None)
@@ -23,6 +23,13 @@ def test_results_come_in_order_whatever_the_time_each_takes(n, threads, ahead, s
         return i * i
 
     assert list(read_ahead(read, range(n), threads, ahead)) == [i * i for i in range(n)]
+
+
+@pytest.mark.parametrize(("cores", "processes", "threads"), [(1, 1, 2), (12, 1, 12), (12, 4, 3), (96, 1, 16)])
+def test_as_many_are_read_at_once_as_this_process_has_cores(monkeypatch, cores, processes, threads):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)), raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    assert read_threads() == threads
 
 
 @pytest.mark.parametrize(("threads", "ahead"), [(1, 1), (2, 4), (3, 2)])
