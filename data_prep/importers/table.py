@@ -21,6 +21,7 @@ from ...core import (
     LABELS,
     MODALITIES,
     SPLITS,
+    Audio,
     ConfigError,
     Evidence,
     Frames,
@@ -42,7 +43,7 @@ from .base import Importer, Record, Rejected, Row, kind_of, reject
 from .tabular_files import TabularFile, cell, missing_columns, tables
 
 SPLIT_COLUMN = "_split"  # what a saved data set calls the part a row is in
-_EVIDENCE = ("video", "frames", "image", "transcript", "passage")
+_EVIDENCE = ("video", "frames", "image", "audio", "transcript", "passage")
 _CONSTANTS = ("label", "context", "group", "role", "origin", "modality", "split")
 _TIME = re.compile(r"(?:(?:(?P<h>\d{1,6}):(?P<hm>[0-5]?\d))|(?P<m>\d{1,6})):(?P<s>[0-5]?\d(?:\.\d*)?)")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
@@ -53,9 +54,9 @@ class TableOptions:
     """Which column is what: dotted names, "" for none.
 
     Attributes:
-        claim to soft_label: the columns of a pair's fields. `video`, `frames`, `image`, `transcript` and `passage` are
-            evidence, at least one is needed; `start` and `end` (seconds, or M:SS and H:MM:SS) are the span of video
-            and transcript. `frames` is a list of image files, `times` that of the seconds at which each is shown.
+        claim to soft_label: the columns of a pair's fields. `video`, `frames`, `image`, `audio`, `transcript` and
+            `passage` are evidence, at least one is needed; `start` and `end` (seconds, or M:SS and H:MM:SS) are the
+            span of video, audio and transcript. `frames` is a list of image files, `times` that of the seconds at which each is shown.
             `split` may be `_split`, what a saved data set calls the part a row is in. `image`, and each of `frames`,
             may also be a picture itself, as bytes or as `datasets` stores it, {bytes, path}; `image` a list of them.
         labels: what the values of `label` mean, as "value=label", a number or boolean by its JSON text, e.g.
@@ -63,6 +64,7 @@ class TableOptions:
         splits: the same for `split`.
         constants: fields that are the same in every row, as "field=value".
         keep: columns to keep in `meta`, under their dotted names.
+        sound: videos are heard as well as seen, for a verifier that hears.
         store: folder in which pictures that the table holds as bytes become files, named by their content.
     """
 
@@ -74,6 +76,7 @@ class TableOptions:
     frames: str = ""
     times: str = ""
     image: str = ""
+    audio: str = ""
     transcript: str = ""
     passage: str = ""
     context: str = ""
@@ -89,6 +92,7 @@ class TableOptions:
     splits: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    sound: bool = False
     store: str = ""
 
 
@@ -101,6 +105,7 @@ class _ColumnMap:
     splits: Mapping[str, str]
     constants: Mapping[str, str]
     keep: Sequence[str]
+    sound: bool
     store: str
 
 
@@ -144,11 +149,11 @@ def _plan(options: TableOptions) -> _ColumnMap:
         raise ConfigError(f"columns: a claim and evidence are needed, got {columns}; name one of {list(_EVIDENCE)}")
     if ("frames" in columns) != ("times" in columns):
         raise ConfigError(f"columns: frames need the times of each, got {columns}; name both columns or none")
-    if {"start", "end"} & set(columns) and not {"video", "frames", "transcript"} & set(columns):
-        raise ConfigError(f"columns: times belong to a video or transcript, got {columns}; name that column")
+    if {"start", "end"} & set(columns) and not {"video", "frames", "audio", "transcript"} & set(columns):
+        raise ConfigError(f"columns: times belong to a video, audio or transcript, got {columns}; name that column")
     labels = _mapping("labels", options.labels, (*LABELS, "none")) or {label: label for label in LABELS}
     splits = _mapping("splits", options.splits, SPLITS) or {split: split for split in SPLITS}
-    return _ColumnMap(columns, labels, splits, constants, options.keep, options.store)
+    return _ColumnMap(columns, labels, splits, constants, options.keep, options.sound, options.store)
 
 
 def _mapping(name: str, entries: Sequence[str], allowed: Sequence[str] = ()) -> dict[str, str]:
@@ -203,7 +208,7 @@ def _pair(plan: _ColumnMap, cells: dict[str, Any], meta: dict[str, Any]) -> Pair
     claim, context = _text(cells, "claim"), plan.constants.get("context") or _text(cells, "context")
     if claim is None:
         raise RowError(f"claim must be text, got {cells['claim']!r}; write the claim or leave the row out")
-    evidence = _evidence(cells, plan.store)
+    evidence = _evidence(cells, plan)
     if "label" in plan.columns:
         label = _translated("label", cells["label"], plan.labels)
     else:
@@ -233,17 +238,18 @@ def _translated(field: str, value: Any, known: Mapping[str, str]) -> str:
     return known[key]
 
 
-def _evidence(cells: dict[str, Any], store: str) -> tuple[Evidence, ...]:
+def _evidence(cells: dict[str, Any], plan: _ColumnMap) -> tuple[Evidence, ...]:
     start_s, end_s = cell_seconds(cells, "start"), cell_seconds(cells, "end")
     evidence: list[Evidence] = []
     if (video := _text(cells, "video")) is not None:
-        evidence.append(VideoSegment(video, start_s or 0.0, end_s))
-    if (frames := _frames(cells, end_s, store)) is not None:
+        evidence.append(VideoSegment(video, start_s or 0.0, end_s, sound=plan.sound))
+    if (frames := _frames(cells, end_s, plan.store)) is not None:
         evidence.append(frames)
     image = cells.get("image")
-    evidence += [
-        Image(path) for each in (image if isinstance(image, list) else [image]) if (path := _picture(each, store))
-    ]
+    images = image if isinstance(image, list) else [image]
+    evidence += [Image(path) for each in images if (path := _picture(each, plan.store))]
+    if (audio := _text(cells, "audio")) is not None:
+        evidence.append(Audio(audio, start_s or 0.0, end_s))
     if (transcript := _text(cells, "transcript")) is not None:
         evidence.append(Transcript(transcript, start_s, end_s))
     if (passage := _text(cells, "passage")) is not None:
@@ -344,10 +350,11 @@ def modality_of(evidence: tuple[Evidence, ...]) -> Modality:
     """What can support a claim: a transcript stands for what is heard."""
     kinds = {type(part) for part in evidence}
     if kinds <= {VideoSegment, Image, Frames}:
-        return "visual"
-    if len(kinds) > 1:
-        return "mixed"
-    return "audio" if kinds == {Transcript} else "text"
+        heard = any(isinstance(part, VideoSegment) and part.sound for part in evidence)
+        return "mixed" if heard else "visual"
+    if kinds <= {Audio, Transcript}:
+        return "audio"
+    return "mixed" if len(kinds) > 1 else "text"
 
 
 IMPORTER = Importer(

@@ -78,6 +78,17 @@ def test_the_raw_form_is_heard_too(tmp_path):
     assert with_sound[0].modality == "audio"
 
 
+def test_a_table_names_sounds_and_may_have_its_videos_heard(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("claim,sound_file,clip,from,to\nIt barks.,dog.wav,,1,2.5\nHe nods.,,nod.mp4,0:03,\n")
+    columns = {"label": "", "audio": "sound_file", "video": "clip", "start": "from", "end": "to"}
+    barks, nods = pairs_of(read("table", path, **columns, sound=True))
+    assert (barks.evidence, barks.modality, barks.group) == ((Audio("dog.wav", 1.0, 2.5),), "audio", "dog.wav")
+    assert (nods.evidence, nods.modality) == ((VideoSegment("nod.mp4", 3.0, sound=True),), "mixed")
+    _, seen = pairs_of(read("table", path, **columns))
+    assert (seen.evidence, seen.modality) == ((VideoSegment("nod.mp4", 3.0),), "visual")
+
+
 def test_a_claim_that_is_heard_loses_what_is_heard_and_a_sounded_video_gets_a_sounded_one():
     def pair(g: int) -> Pair:
         name = f"v{g}.mp4"
