@@ -56,9 +56,10 @@ class TableOptions:
     Attributes:
         claim to soft_label: the columns of a pair's fields. `video`, `frames`, `image`, `audio`, `transcript` and
             `passage` are evidence, at least one is needed; `start` and `end` (seconds, or M:SS and H:MM:SS) are the
-            span of video, audio and transcript. `frames` is a list of image files, `times` that of the seconds at which
-            each is shown. `split` may be `_split`, what a saved data set calls the part a row is in. `image`, and each of `frames`,
-            may also be a picture itself, as bytes or as `datasets` stores it, {bytes, path}; `image` a list of them.
+            span of video, audio and transcript. `frames` is a list of image files, `times` that of the seconds at
+            which each is shown. `split` may be `_split`, what a saved data set calls the part a row is in. `image`,
+            and each of `frames`, may also be a picture itself, as bytes or as `datasets` stores it, {bytes, path};
+            `image` a list of them.
         labels: what the values of `label` mean, as "value=label", a number or boolean by its JSON text, e.g.
             ("1=supported", "0=refuted", "null=none"); `none` is a row without a judgment. Empty: the values are labels.
         splits: the same for `split`.
