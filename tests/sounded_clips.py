@@ -24,8 +24,12 @@ def write_sounded(
     late_s: float = 0.0,
     video=False,
     grey: int = 0,
+    seconds: float = 3.0,
 ) -> Path:
-    """A file of one wave, each channel the same; its second half `gap_s` later, all of it `late_s` after the video."""
+    """A file of one wave, each channel the same; its second half `gap_s` later, all of it `late_s` after the video.
+
+    `video`: with `seconds` of pictures, ten a second.
+    """
     with av.open(str(path), "w") as out:
         pictures: Any = out.add_stream("mpeg4", rate=10) if video else None
         if pictures is not None:
@@ -47,7 +51,7 @@ def write_sounded(
                 out.mux(stream.encode(ready))
         out.mux(stream.encode(None))
         if pictures is not None:
-            for nth in range(30):
+            for nth in range(round(10 * seconds)):
                 picture = av.VideoFrame.from_ndarray(np.full((64, 64, 3), grey, np.uint8), format="rgb24")
                 picture.pts, picture.time_base = nth, Fraction(1, 10)
                 out.mux(pictures.encode(picture))

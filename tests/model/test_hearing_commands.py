@@ -9,7 +9,7 @@ from sounded_clips import sine, write_sounded
 
 from proofreel.core.pairs import Audio, Pair, VideoSegment
 from proofreel.data_prep.dataset.shards import write_pairs
-from proofreel.data_prep.pipeline.config import BuildConfig, NegativesConfig, SourceConfig
+from proofreel.data_prep.pipeline.config import BuildConfig, NegativesConfig, ProbingConfig, SourceConfig
 from proofreel.data_prep.pipeline.pipeline import build
 from proofreel.eval import omd, predict
 from proofreel.eval.scoring.predictions import read_predictions
@@ -23,14 +23,14 @@ def verifier(tiny_of, small_sampling, tmp_path_factory) -> Path:
     draft = random_draft(
         tiny_of("qwen2_5_omni_thinker"), folder / "draft", small_sampling, config={"modalities": ("audio", "video")}
     )
-    for hertz in (300, 600, 1200):
-        write_sounded(folder / f"{hertz}.mkv", sine(hertz, RATE, RATE), RATE, video=True, grey=hertz // 6)
+    for hertz in (300, 600):
+        write_sounded(folder / f"{hertz}.mkv", sine(hertz, RATE, RATE), RATE, video=True, grey=hertz // 6, seconds=1.0)
     return draft
 
 
 def test_controls_of_sound_stand_beside_the_predictions_and_hold_the_rows_that_hear(verifier, tmp_path):
     pairs = []
-    for name in ("300", "600", "1200"):
+    for name in ("300", "600"):
         evidence = {
             "said": Audio(f"{name}.mkv"),
             "both": VideoSegment(f"{name}.mkv", 0.0, 1.0, sound=True),
@@ -44,6 +44,7 @@ def test_controls_of_sound_stand_beside_the_predictions_and_hold_the_rows_that_h
         (SourceConfig("pairs", str(tmp_path / "p.jsonl")),),
         media_root=str(verifier.parent),
         negatives=NegativesConfig(swapped_per_claim=0),
+        probing=ProbingConfig(workers=1),
         shortcut_probe=False,
         card=False,
     )
@@ -61,9 +62,9 @@ def test_controls_of_sound_stand_beside_the_predictions_and_hold_the_rows_that_h
     margins = {row.pair_id: row.margin for row in own}
     without = {row.pair_id: row.margin for row in none}
     assert all(margins[row.pair_id] != row.margin for row in other)
-    for name in ("300", "600", "1200"):
+    for name in ("300", "600"):
         assert without[f"{name}/both"] == pytest.approx(margins[f"{name}/seen"], abs=1e-4)
-    assert len({round(without[f"{name}/said"], 4) for name in ("300", "600", "1200")}) == 1
+    assert len({round(without[f"{name}/said"], 4) for name in ("300", "600")}) == 1
 
 
 def test_omd_asks_about_clips_that_it_writes(verifier, tmp_path, capsys):

@@ -18,7 +18,14 @@ from proofreel.core.pairs import Audio, Image, Pair, VideoSegment
 from proofreel.data_prep.build import main
 from proofreel.data_prep.dataset.shards import read_manifest, read_split, write_pairs
 from proofreel.data_prep.negatives.swapped import swapped_negatives
-from proofreel.data_prep.pipeline.config import BuildConfig, LeaksConfig, NegativesConfig, SourceConfig, SplitsConfig
+from proofreel.data_prep.pipeline.config import (
+    BuildConfig,
+    LeaksConfig,
+    NegativesConfig,
+    ProbingConfig,
+    SourceConfig,
+    SplitsConfig,
+)
 from proofreel.data_prep.pipeline.pipeline import build
 from proofreel.data_prep.pipeline.write import summary
 
@@ -269,7 +276,8 @@ def test_sounds_are_heard_through_and_their_faults_named_while_silence_is_listed
         "gone": Audio("gone.wav"),
     }
     write_pairs(tmp_path / "p.jsonl", [Pair(name, f"{name} A.", (piece,)) for name, piece in evidence.items()])
-    config = BuildConfig(str(tmp_path / "out"), (SourceConfig("pairs", str(tmp_path / "p.jsonl")),), splits=TRAIN_ONLY)
+    source = SourceConfig("pairs", str(tmp_path / "p.jsonl"))
+    config = BuildConfig(str(tmp_path / "out"), (source,), splits=TRAIN_ONLY, probing=ProbingConfig(workers=1))
     manifest = build(config, skip_invalid=True)
     assert [pair.id for pair in read_split(config.output, "train")] == ["good", "seen", "silent"]
     listed = {item["id"]: item for item in rejected(tmp_path / "out" / "rejected.jsonl")}

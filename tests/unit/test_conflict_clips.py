@@ -1,6 +1,7 @@
 """OMD-Bench's eight conditions as clips: who looks, listens and reads finds in each what its condition says."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,12 @@ QUESTION = "Which sound is it?"
 
 @pytest.fixture(scope="module")
 def anchors(tmp_path_factory) -> Path:
-    """A clip for each of three anchors, grey and ringing, of two seconds; their answer key names each."""
+    """A clip for each of three anchors, grey and ringing, of a second; their answer key names each."""
     folder = tmp_path_factory.mktemp("anchors")
     lines = []
     for name, (grey, hertz) in ANCHORS.items():
-        wave = sine(hertz, 3 * SAMPLE_RATE, SAMPLE_RATE)
-        write_sounded(folder / f"{name}.mkv", wave, SAMPLE_RATE, video=True, grey=grey)
+        wave = sine(hertz, SAMPLE_RATE, SAMPLE_RATE)
+        write_sounded(folder / f"{name}.mkv", wave, SAMPLE_RATE, video=True, grey=grey, seconds=1.0)
         question = {"question": QUESTION, "options": [*ANCHORS, "I cannot answer"], "answer": name}
         question["key"] = {other: other for other in ANCHORS}  # type: ignore[assignment]
         lines.append({"id": name, "video": f"{name}.mkv", "text": f"It is {name}.", "questions": [question]})
@@ -54,8 +55,12 @@ def perceived(pair: Pair) -> dict[str, str]:
     clip, text = pair.evidence
     assert isinstance(clip, VideoSegment)
     assert isinstance(text, Passage)
-    pixels = read_frames(clip, FrameSampling()).pixels_FHWC
-    found = {"video": nearest(float(pixels.mean()), 0), "audio": "", "text": text.text.split()[-1].rstrip(".")}
+    return watched(clip) | {"text": text.text.split()[-1].rstrip(".")}
+
+
+@cache
+def watched(clip: VideoSegment) -> dict[str, str]:
+    found = {"video": nearest(float(read_frames(clip, FrameSampling()).pixels_FHWC.mean()), 0), "audio": ""}
     if clip.sound:
         samples_N = read_sound(Audio(clip.path)).samples_N
         spectrum = np.abs(np.fft.rfft(samples_N * np.hanning(len(samples_N))))
@@ -109,19 +114,17 @@ def test_clips_have_the_times_and_the_length_of_the_pictures_and_are_made_once(a
     assert all((tmp_path / "again" / path.name).read_bytes() == data for path, data in before.items())
     for path in files:
         with open_video(path) as (container, source):
-            assert len([*container.decode(source)]) == 30
-        assert len(read_sound(Audio(str(path))).samples_N) == 3 * SAMPLE_RATE
+            assert len([*container.decode(source)]) == 10
+        assert len(read_sound(Audio(str(path))).samples_N) == SAMPLE_RATE
 
 
 def judge_by(channels: tuple[str, ...]) -> Any:
     """Answers with what most of these channels show; supports nothing where they disagree."""
 
     def judge(pairs):
-        known: dict[str, dict[str, str]] = {}
         of = {}
         for pair in pairs:
-            key = pair.id.rpartition("/")[0]
-            found = known[key] = known.get(key) or perceived(pair)
+            found = perceived(pair)
             votes = [found[channel] for channel in channels]
             most = max(votes, key=votes.count)
             clear = len(votes) == 1 or votes.count(most) > 1
