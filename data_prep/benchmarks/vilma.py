@@ -47,9 +47,8 @@ def _video(value: dict[str, Any]) -> VideoSegment:
         name = f"{number}.webm" if dataset == "something-something-v2" else f"{number}.mp4"
     if value.get("time_unit", "sec") != "sec":
         raise RowError(f"time_unit must be sec, got {value.get('time_unit')!r}; convert start and end to seconds")
-    end_s = value.get("end_time")
-    whole = end_s is None or end_s == -1
-    return VideoSegment(f"{dataset}/{name}", float(value.get("start_time") or 0.0), None if whole else float(end_s))
+    end_s = None if value.get("end_time") in (None, -1) else float(value["end_time"])  # -1: to the video's end
+    return VideoSegment(f"{dataset}/{name}", float(value.get("start_time") or 0.0), end_s)
 
 
 BENCHMARK = Benchmark(

@@ -1,0 +1,1 @@
+"""NLVR: sentences that people wrote of drawings, judged from the pixels (docs/nlvr.md)."""
