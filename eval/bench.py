@@ -156,25 +156,29 @@ def _scored(args: argparse.Namespace, benchmark: Any, pairs: list[Any], probe: A
 
     folder = args.out / benchmark.name
     conditions = {"judge": pairs}
-    conditions |= {"claim-only": hide_evidence(pairs)} if "claim-only" in args.controls else {}
     conditions |= {"mismatched-evidence": mismatch_evidence(pairs)} if "mismatched-evidence" in args.controls else {}
-    systems, predictions, source, decision = {}, {}, {}, None
+    conditions |= {"claim-only": hide_evidence(pairs)} if "claim-only" in args.controls else {}
+    systems, predictions, source = {}, {}, {}
+    judge, model = _judge(args)
+    decision = judge.decision
+    decider = Judge(decision, args.operating_point)
+
+    def decide(margin: float, pair: Any) -> bool:
+        label = decider.verdict(margin, pair).label
+        return margin >= 0 if label is None else label == "supported"
+
     for name, rows in conditions.items():
         path = folder / ("predictions.parquet" if name == "judge" else f"predictions-{name}.parquet")
-        judge, model = _judge(args, untrained=name == "claim-only")
+        if name == "claim-only" and args.verifier:
+            judge = None  # two would not fit where one just does
+            judge, model = _judge(args, untrained=True)
         _score(
             args, judge, rows, path, {"benchmark": benchmark.name, "control": None if name == "judge" else name} | model
         )
         predictions[name], of_file = read_predictions(path)
-        decider = Judge(judge.decision, args.operating_point)
-
-        def decide(margin: float, pair: Any, decider: Any = decider) -> bool:
-            label = decider.verdict(margin, pair).label
-            return margin >= 0 if label is None else label == "supported"
-
         systems[name] = PROTOCOLS[benchmark.name](answers_of(rows, predictions[name], decide), args.draws)
         if name == "judge":
-            source, decision = of_file, judge.decision
+            source = of_file
     print(f"\n{scores_table(systems)}")
     numbers = measure(
         predictions["judge"],
@@ -196,7 +200,7 @@ def _scored(args: argparse.Namespace, benchmark: Any, pairs: list[Any], probe: A
     return {"scores": systems, "metrics": jsonable(numbers), "notes": notes}
 
 
-def _judge(args: argparse.Namespace, untrained: bool) -> tuple[Any, dict[str, Any]]:
+def _judge(args: argparse.Namespace, untrained: bool = False) -> tuple[Any, dict[str, Any]]:
     """Who answers; a verifier is let judge the sentence of the claim-only control, whatever it was trained on."""
     from proofreel.core import load_config
     from proofreel.eval.scores import open_verifier

@@ -29,7 +29,7 @@ SHARES: dict[Split, float] = {
     "validation": 0.05,
     "calibration": 0.15,
     "test": 0.0,
-}  # of what is left of dev
+}  # of dev
 ORDERS = 6  # of three boxes
 
 

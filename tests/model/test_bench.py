@@ -12,7 +12,8 @@ from proofreel.cli import main
 from proofreel.eval.scoring import read_predictions
 from proofreel.models.verifier import Verifier
 
-VERIFIER = Path(__file__).resolve().parents[2] / "checkpoints" / "kitchen-verifier"
+ROOT = Path(__file__).resolve().parents[2]
+VERIFIER = ROOT / "checkpoints" / "kitchen-verifier"
 CLIPS = 6
 
 
@@ -78,11 +79,32 @@ def test_one_command_gives_the_score_our_metrics_controls_and_a_card_entry(stand
     )
     assert (folder / "report" / "report.html").is_file()
 
+
+@pytest.mark.nightly  # what is left out is a unit test's
+def test_what_media_there_is_can_be_scored(stand_in, capsys):
     (stand_in / "object_relation" / "videos" / "0.mp4").unlink()
-    assert main([*words, "--out", str(stand_in / "less")]) == 1
+    words = ["bench", "videohallucer", "--annotations", str(stand_in), "--parts", "object_relation", "--draws", "200"]
+    words += ["--media", str(stand_in), "--verifier", str(VERIFIER), "--device", "cpu", "--out", str(stand_in / "less")]
+    assert main(words) == 1
     assert "files are missing, got 1 of 6, the first object_relation/videos/0.mp4" in capsys.readouterr().err
-    assert main([*words, "--out", str(stand_in / "less"), "--partial", "--controls"]) == 0
+    assert main([*words, "--partial", "--controls"]) == 0
     less = json.loads((stand_in / "less" / "videohallucer" / "result.json").read_text(encoding="utf-8"))
     assert less["missing"] == ["object_relation/videos/0.mp4"]
     assert less["scores"]["judge"]["object_relation paired"]["n"] == 2 * (CLIPS - 1)
     assert "Only 10 of 12 statements" in less["notes"][0]
+
+
+@pytest.mark.nightly  # as above, by a judge without calibration
+def test_a_base_that_nobody_trained_is_judged_from_one_half_on(stand_in, capsys):
+    config = stand_in / "base.yaml"
+    config.write_text(f"model: {{path: {ROOT / 'checkpoints/kitchen-base'}, dtype: float32}}\n", encoding="utf-8")
+    words = ["bench", "videohallucer", "--annotations", str(stand_in), "--parts", "object_relation", "--draws", "200"]
+    words += ["--media", str(stand_in), "--zero-shot", str(config), "--device", "cpu", "--out", str(stand_in / "out")]
+    assert main(words) == 0, capsys.readouterr().err
+    folder = stand_in / "out" / "videohallucer"
+    rows = read_predictions(folder / "predictions.parquet")[0]
+    right = [(row.margin >= 0) == (row.label == "supported") for row in rows]
+    scores = json.loads((folder / "result.json").read_text(encoding="utf-8"))["scores"]
+    assert set(scores) == {"judge", "claim-only", "mismatched-evidence"}
+    assert scores["judge"]["object_relation basic"]["value"] == pytest.approx(sum(right[::2]) / CLIPS)
+    assert not (folder / "report").exists()  # which needs a calibration
