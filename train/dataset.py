@@ -11,11 +11,12 @@ import torch
 from torch.nn.functional import pad
 from torch.utils.data import Dataset
 
-from ..core import Evidence, Label, Pair, ProofreelError, RowError, evidence_key
+from ..core import ConfigError, Evidence, Label, Pair, ProofreelError, RowError, evidence_key
 from ..data_prep.media import FrameCache
 from ..models.decision import sigmoid
 from ..models.engine import IGNORED, TWO_LABELS, PackedRow, VisionFeatures, collate, collate_apart, pack
 from ..models.inputs import Branches, EncodedEvidence, Encoder, read_media
+from .arguments import DistillArguments, VerdictArguments
 from .batching import TokenCounts, group_pairs
 from .distillation_loss import Distillation
 from .faults import FileStamps, Reading, blank
@@ -237,6 +238,21 @@ def _claim_problems(pair: Pair, counts: TokenCounts, n_prefix: int, distills: bo
         f"prompt is too long, got {n_prefix} evidence + {n_claim} claim tokens of at most {counts.encoder.max_tokens}; "
         "lower max_frames or max_pixels, shorten the span, or raise max_tokens"
     ]
+
+
+def bound_pairs(
+    pairs: dict[str, list[Pair]], arguments: VerdictArguments, distill: DistillArguments | None
+) -> dict[str, list[Pair]]:
+    """Pairs as they are encoded; `ConfigError` for a loss between the claims of a row where a row has one claim."""
+    prompt = arguments.prompt()
+    compared = {"paired_weight": arguments.paired_weight, "listwise_weight": distill.listwise_weight if distill else 0}
+    for name, weight in compared.items():
+        if prompt.claim_first and weight:
+            raise ConfigError(
+                f"{name}: compares claims of one row, got {weight} with a prompt whose claim comes first; set it to 0, "
+                "or use named_prompt: reranker_shared"
+            )
+    return {split: [prompt.bound(pair) for pair in rows] for split, rows in pairs.items()}
 
 
 def _fill(values_K: Any, length: int, value: float) -> torch.Tensor:

@@ -55,7 +55,7 @@ from ..models.inputs import TIME_RULES, Encoder, LabelWords
 from .arguments import DistillArguments, VerdictArguments, parse, parse_distill, torch_dtype
 from .batching import TokenCounts, make_batches
 from .checkpoints import choose_best
-from .dataset import BatchedRows, Collator, GroupDataset, check_rows
+from .dataset import BatchedRows, Collator, GroupDataset, bound_pairs, check_rows
 from .distillation_loss import Distillation, DistillationLoss
 from .faults import DeadlineReader, check_engine, even_tower_calls
 from .loss import Loss, balanced_weights
@@ -120,6 +120,7 @@ def run(
     check_engine(training, arguments.vision_cache or None, model_config)
     base = resolve_base(model_config.model_name_or_path or "", model_config.model_revision)
     pairs, teacher = _rows(arguments, training, distill)
+    pairs = bound_pairs(pairs, arguments, distill)
     config = read_config(base)
     arguments = as_rows_of(config, arguments)
     encoder = make_encoder(arguments, base, config)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..core import Prompt
+from ..core import NAMED_PROMPTS, ConfigError, Prompt, named_prompt
 from ..data_prep.media import FrameSampling
 from ..models.backbones import lora_parts
 
@@ -138,8 +138,29 @@ class VerdictArguments:
     supported_word: str = field(default=_PROMPT.supported_word, metadata={"help": "Verdict word: supported."})
     refuted_word: str = field(default=_PROMPT.refuted_word, metadata={"help": "Verdict word: not supported."})
 
+    named_prompt: str = field(
+        default="proofreel", metadata={"help": f"A whole question by its name: one of {', '.join(NAMED_PROMPTS)}."}
+    )
+    prompt_instruction: str | None = field(
+        default=None, metadata={"help": "What a reranker's prompt asks for; else its published default."}
+    )
+
     def prompt(self) -> Prompt:
-        """The prompt this run trains with."""
+        """The prompt this run trains with.
+
+        Raises:
+            ConfigError: an unknown name, or a named prompt beside words of its own.
+        """
+        named = named_prompt(self.named_prompt, self.prompt_instruction)
+        if self.named_prompt != "proofreel":
+            if self._written() != _PROMPT:
+                raise ConfigError(
+                    f"named_prompt: stands for all prompt keys, got {self.named_prompt!r} beside others; leave them out"
+                )
+            return named
+        return self._written()
+
+    def _written(self) -> Prompt:
         return Prompt(
             system=self.system_prompt,
             claim=self.claim_template,

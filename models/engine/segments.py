@@ -88,6 +88,7 @@ class SegmentReader:
 
     def group(self, pairs: Sequence[Pair]) -> list[Group]:
         """Pairs by evidence, those whose prefix is kept first: they must not be evicted before they are used."""
+        pairs = [self.encoder.prompt.bound(pair) for pair in pairs]
         places: dict[str, list[int]] = {}
         for i, pair in enumerate(pairs):
             places.setdefault(evidence_key(pair.evidence), []).append(i)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...core import Evidence, ModelInputError, Passage, Prompt, Transcript, text_part
+from ...core import AskedFirst, Evidence, ModelInputError, Passage, Prompt, Transcript, text_part
 from .chat_template import ChatTurns, chat_turns
 
 
@@ -47,14 +47,18 @@ class ChatText:
         """Text of the shared prefix, one placeholder per image or video."""
         for e in evidence:
             if isinstance(e, (Transcript, Passage)):
-                self._refuse_special(e.text, "evidence text")
-        return self.turns.system(self.prompt.system) + self.turns.user(self.prompt.parts(evidence))
+                self._refuse_special(e.text, "claim" if isinstance(e, AskedFirst) else "evidence text")
+        user = self.turns.user(self.prompt.parts(evidence))
+        if self.prompt.one_turn:
+            user = user[: len(user) - len(self.turns.after_user)]
+        return self.turns.system(self.prompt.system) + user
 
     def claim(self, claim: str, context: str | None = None) -> str:
         """Text that follows the prefix, up to and including the last token before the verdict."""
         text = self.prompt.claim_text(claim, context)
         self._refuse_special(text, "claim")
-        return self.turns.user([text_part(text)]) + self.turns.before_answer + self.prompt.response_prefix
+        turn = text + self.turns.after_user if self.prompt.one_turn else self.turns.user([text_part(text)])
+        return turn + self.turns.before_answer + self.prompt.response_prefix
 
     def _refuse_special(self, text: str, where: str) -> None:
         # A claim that closes its own turn, or opens a video, would change the question.

@@ -390,10 +390,17 @@ class Verifier:
         self, claims: Iterable[tuple[str, str | None]], evidence: tuple[Evidence, ...], media: Media
     ) -> np.ndarray:
         """(K,) float32 margins of (claim, context) pairs on already decoded media; raises instead of returning NaN."""
-        encoded = self.encoder.evidence(evidence, media)
-        ids = tuple(self.encoder.claim_ids(claim, context) for claim, context in claims)
-        self.encoder.check_length(encoded, ids)
-        return self.scorer.score([Segment(encoded, ids)])[0]
+        pairs = [self.encoder.prompt.bound(Pair("", claim, evidence, context=context)) for claim, context in claims]
+        by_prefix: dict[tuple[Evidence, ...], list[Pair]] = {}
+        for pair in pairs:
+            by_prefix.setdefault(pair.evidence, []).append(pair)
+        margins = {}
+        for shown, group in by_prefix.items():
+            encoded = self.encoder.evidence(shown, media)
+            ids = tuple(self.encoder.claim_ids(pair.claim, pair.context) for pair in group)
+            self.encoder.check_length(encoded, ids)
+            margins |= {id(p): m for p, m in zip(group, self.scorer.score([Segment(encoded, ids)])[0], strict=True)}
+        return np.array([margins[id(pair)] for pair in pairs], dtype=np.float32)
 
     def verdict(self, margin: float, operating_point: str | None = None) -> Verdict:
         """Calibrate a margin, apply an operating point (the default one) and the abstain band."""

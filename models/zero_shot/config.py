@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import torch
 
-from ...core import ConfigError, Prompt, require
+from ...core import ConfigError, Prompt, named_prompt, require
 from ...data_prep.language import LanguageModel, LanguageModelConfig, normal_word
 from ...data_prep.media import FrameCache, FrameSampling
 from ..backbones import load_backbone, load_processor, resolve_base, vision_layout, weights_sha256
@@ -58,6 +58,8 @@ class LocalModel:
 class ZeroShotConfig:
     """Who is asked, and how: a prompt, what is seen of a video, and either an endpoint or a model.
 
+    `named_prompt` stands for a whole `prompt` (`NAMED_PROMPTS`), `instruction` for what a reranker is asked.
+
     Raises:
         ConfigError: both or neither, words that do not distinguish an endpoint's answers, or an endpoint that is asked
             to go on with an answer.
@@ -67,9 +69,22 @@ class ZeroShotConfig:
     model: LocalModel | None = None
     prompt: Prompt = field(default_factory=Prompt)
     sampling: FrameSampling = field(default_factory=FrameSampling)
+    named_prompt: str = "proofreel"
+    instruction: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be asked, before anything is loaded or paid."""
+        named = named_prompt(self.named_prompt, self.instruction)
+        if self.named_prompt != "proofreel" and self.prompt not in (Prompt(), named):
+            raise ConfigError(
+                f"zero-shot: give `prompt` or `named_prompt`, got both with {self.named_prompt!r}; leave one out"
+            )
+        if self.named_prompt != "proofreel":
+            object.__setattr__(self, "prompt", named)
+        if self.endpoint is not None and self.prompt.one_turn:
+            raise ConfigError(
+                "prompt: an endpoint is asked in turns of its own, got a prompt with an opening; ask a local model"
+            )
         if (self.endpoint is None) == (self.model is None):
             got = "neither" if self.model is None else "both"
             raise ConfigError(f"zero-shot: give `endpoint` or `model`, got {got}; one of them is asked")

@@ -22,6 +22,7 @@ from .pairs import (
     LABELS,
     MODALITIES,
     SPLITS,
+    AskedFirst,
     Audio,
     Evidence,
     Frames,
@@ -48,7 +49,7 @@ from .pairs import (
     span_problems,
     with_media_paths,
 )
-from .prompt import Prompt, text_part
+from .prompt import NAMED_PROMPTS, Prompt, named_prompt, text_part
 from .remote import (
     REMOTE_DIRECTORY,
     address_problem,
@@ -68,10 +69,12 @@ __all__ = [
     "EXTRAS",
     "LABELS",
     "MODALITIES",
+    "NAMED_PROMPTS",
     "POINT_S",
     "REMOTE_DIRECTORY",
     "RUNS_COMMANDS",
     "SPLITS",
+    "AskedFirst",
     "Audio",
     "CalibrationError",
     "Citation",
@@ -122,6 +125,7 @@ __all__ = [
     "media_path",
     "media_paths",
     "merged",
+    "named_prompt",
     "nearest",
     "on_first_use",
     "optional_package",

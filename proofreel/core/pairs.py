@@ -101,6 +101,11 @@ class Passage:
     _repr_html_ = _as_html
 
 
+@dataclass(frozen=True)
+class AskedFirst(Passage):
+    """A claim that stands before its evidence, of prompts that ask so; no evidence, and in no file (`Prompt.bound`)."""
+
+
 @dataclass(frozen=True, init=False)
 class Frames:
     """Frames of a video that somebody has sampled already: image files of one size, and when each is shown.
@@ -157,7 +162,7 @@ EVIDENCE_KINDS: dict[str, type] = {
     "frames": Frames,
     "audio": Audio,
 }
-_KIND_OF: dict[type, str] = {cls: kind for kind, cls in EVIDENCE_KINDS.items()}
+_KIND_OF: dict[type, str] = {cls: kind for kind, cls in EVIDENCE_KINDS.items()} | {AskedFirst: "claim"}
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,8 @@ def evidence_kinds(evidences: Iterable[Evidence]) -> tuple[str, ...]:
     """The sorted kinds of these pieces as a verifier takes them: frames are a video; its own sound is audio."""
     kinds: set[str] = set()
     for e in evidences:
+        if isinstance(e, AskedFirst):
+            continue
         kinds.add("video" if isinstance(e, Frames) else _KIND_OF[type(e)])
         if isinstance(e, VideoSegment) and e.sound:
             kinds.add("audio")

@@ -92,9 +92,11 @@ def test_configs_of_rounds_load(path, monkeypatch):
 @named("teacher")
 def test_teacher_configs_load_and_ask_what_the_presets_students_are_asked(path):
     config = load_config(ZeroShotConfig, path)
-    assert config.prompt.sha256 == Prompt().sha256
+    named = config.named_prompt != "proofreel"  # a checkpoint with a question of its own; its students name it too
+    assert named or config.prompt.sha256 == Prompt().sha256
+    step = 32 if "qwen3vl" in path.stem else 28
     # All frames at their largest fit: an endpoint does not merge them in pairs, a local model does.
-    visual = config.sampling.max_frames * config.sampling.max_pixels // 28**2
+    visual = config.sampling.max_frames * config.sampling.max_pixels // step**2
     assert (visual if config.model is None else visual // 2) <= 8192
     assert config.model is None or config.model.max_tokens > 8192
 
