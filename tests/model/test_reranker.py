@@ -1,4 +1,4 @@
-"""Qwen3-VL-Reranker: its published scoring, restated with transformers alone, and what each order of its prompt costs."""
+"""Qwen3-VL-Reranker: its published scoring, restated with transformers alone, and what each order of it costs."""
 
 import dataclasses
 import json

@@ -20,7 +20,7 @@ from proofreel.data_prep.pipeline import BuildConfig
 ROOT = Path(__file__).resolve().parents[2]
 OF_KIND = {
     **{"build": "sources", "mine": "mining", "rounds": "rounds", "run": "build", "launch": "compute_environment"},
-    **{"sft": "model_name_or_path", "nli": "model_name_or_path", "distill": "alpha", "teacher": "prompt"},
+    **{"sft": "model_name_or_path", "nli": "model_name_or_path", "distill": "alpha", "teacher": "sampling"},
 }
 
 
