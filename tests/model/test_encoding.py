@@ -1,6 +1,7 @@
 """Prompt and encoding: the same ids apart or whole, honest token counts, and inputs that are refused."""
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,7 +117,8 @@ def test_real_frame_times_reach_the_network(encoder, make_media):
 def test_pixels_are_those_of_the_checkpoints_own_processor(encoder, processor, make_media):
     media = make_media(8)
     frames = [torch.from_numpy(media.videos[0].pixels_FHWC).permute(0, 3, 1, 2)]
-    text, more = ChatText(Prompt(), processor).prefix((VIDEO,)), {"fps": 2.0}
+    text = ChatText(Prompt(), processor).prefix((VIDEO,))
+    more: dict[str, Any] = {"fps": 2.0}
     if encoder.layout.frame_turn:  # transformers 5.23 leaves the marks of the video around those of its frames
         text = text.replace("<|vision_start|><|video_pad|><|vision_end|>", "<|video_pad|>")
         sides = {"shortest_edge": 8 * encoder.sampling.min_pixels, "longest_edge": 8 * encoder.sampling.max_pixels}

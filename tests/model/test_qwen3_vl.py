@@ -60,10 +60,7 @@ def claims_of(encoder, k):
 
 def own_positions(model, encoder, ids_T, vision):
     """(3, 1, T) as transformers places tokens, from the kind of each."""
-    kinds = sum(
-        (ids_T == token).int() * kind
-        for token, kind in ((encoder.layout.image_token_id, 1), (encoder.layout.video_token_id, 2))
-    )
+    kinds = (ids_T == encoder.layout.image_token_id).int() + 2 * (ids_T == encoder.layout.video_token_id).int()
     grids = {name: vision.get(name) for name in ("image_grid_thw", "video_grid_thw")}
     return model.model.get_rope_index(ids_T[None], mm_token_type_ids=kinds[None], **grids)[0]
 

@@ -1,6 +1,7 @@
 """Windows of a vision tower in one call per length: the tower's own numbers, to the last bit."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,8 @@ def network(request, tiny_of):
 def features(network, grid, of):
     for block in network.get_encoder("image").blocks:
         block.attn.config._attn_implementation = of
-    patch = BACKBONES[network.config.model_type].vision_config(network.config).patch_size
+    vision: Any = BACKBONES[network.config.model_type].vision_config(network.config)
+    patch = vision.patch_size
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randn(int(torch.tensor(grid).prod(-1).sum()), 6 * patch**2, generator=generator)
     with torch.inference_mode():

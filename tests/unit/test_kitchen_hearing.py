@@ -22,9 +22,10 @@ from examples.kitchen.hearing import (
     render,
     speech,
 )
+from proofreel.core import Split
 
 SOUNDS = everything(BEEPS)
-SIZES = {"train": 60, "validation": 4, "calibration": 4, "test": 60}
+SIZES: dict[Split, int] = {"train": 60, "validation": 4, "calibration": 4, "test": 60}
 
 
 @pytest.fixture(scope="module")

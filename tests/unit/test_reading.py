@@ -1,6 +1,7 @@
 """The real-words example: reading FactCG, word overlap, F1s, agreement of annotators, choosing a layer."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +84,8 @@ def test_the_numbers_of_a_row_are_scikit_learns():
     rng = np.random.default_rng(1)
     labels, groups = rng.random(200) < 0.3, np.repeat(list("abcd"), 50)
     scores = labels + rng.normal(size=200)
-    row, verdicts = row_of(scores, labels, groups), thresholded(scores, labels, groups)
+    row: dict[str, Any] = row_of(scores, labels, groups)
+    verdicts = thresholded(scores, labels, groups)
     assert row["auc"].value == pytest.approx(roc_auc_score(labels, scores))
     assert row["auc"].low < row["auc"].value < row["auc"].high
     assert row["auc_topics"] == pytest.approx(
@@ -92,7 +94,7 @@ def test_the_numbers_of_a_row_are_scikit_learns():
     assert row["f1"].value == pytest.approx(f1_score(labels, verdicts))
     assert row["f1_classes"] == pytest.approx(f1_score(labels, verdicts, average="macro"))
     assert pooled_f1(verdicts, labels, np.ones((2, 200))) == pytest.approx([f1_score(labels, verdicts)] * 2)
-    always = row_of(None, labels, groups, np.ones(200, bool))
+    always: dict[str, Any] = row_of(None, labels, groups, np.ones(200, bool))
     assert "auc" not in always
     assert always["f1"].value == pytest.approx(2 * labels.mean() / (1 + labels.mean()))
 
@@ -109,7 +111,7 @@ def test_agreement_is_that_of_every_pair_of_annotators():
                 if i != j:
                     truth.append(a)
                     said.append(b)
-    found = agreement(votes, groups)
+    found: dict[str, Any] = agreement(votes, groups)
     assert found["f1"].value == pytest.approx(f1_score(truth, said))
     assert found["f1_classes"] == pytest.approx(f1_score(truth, said, average="macro"))
 
