@@ -18,45 +18,52 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...core import ConfigError, Evidence, Pair, Transcript, VideoSegment, evidence_key
+from ...core import ConfigError, Evidence, Pair, Transcript, evidence_key
 from ..dataset import rank
-from .evidence_index import MAX_TRIES, VISUAL_KINDS, Known, Proposals, Request, Span, shape_of, walk
+from .evidence_index import MAX_TRIES, VISUAL_KINDS, Known, Proposals, Request, Span, Timed, shape_of, walk
 from .swapped import normal_claim
 
 
 def other_time(request: Request, gap_s: float) -> Proposals:
-    """The same video elsewhere: first other annotated segments, then windows of the same length.
+    """The same video or sound elsewhere: first other annotated segments, then windows of the same length.
 
-    Both keep `gap_s` seconds to every span where the claim is known to hold. Evidence with anything but video needs an
+    Both keep `gap_s` seconds to every span where the claim is known to hold. Evidence with anything else needs an
     annotated segment of the same kinds: what is said in a drawn window is unknown.
     """
     evidence = request.pair.evidence
-    segments = [piece for piece in evidence if isinstance(piece, VideoSegment)]
+    segments = [piece for piece in evidence if isinstance(piece, Timed)]
     if len(segments) == 1:
         taken = request.taken(segments[0].path)
         others = request.known.around(segments[0].path, shape_of(evidence))
         for other in walk(others, request.draw()):
-            segment = next(piece for piece in other if isinstance(piece, VideoSegment))
+            segment = next(piece for piece in other if isinstance(piece, Timed))
             if _is_clear(request.known.span(segment), taken, gap_s):
                 yield other
     if segments and len(segments) == len(evidence):
         yield from _windows(request, segments, gap_s)
 
 
-def _windows(request: Request, segments: Sequence[VideoSegment], gap_s: float) -> Proposals:
-    """Every segment moved to a free window of its own video, all in the order of their times."""
+def _windows(request: Request, segments: Sequence[Timed], gap_s: float) -> Proposals:
+    """Every segment moved to a free window of its own file, all in the order of their times.
+
+    What is seen and heard at one moment moves together.
+    """
     taken = {segment.path: request.taken(segment.path) for segment in segments}
     places = {path: number for number, path in enumerate(taken)}
     for attempt in range(MAX_TRIES):
         blocked = {path: list(spans) for path, spans in taken.items()}
-        moved: list[VideoSegment] = []
+        moved: list[Timed] = []
+        windows: dict[tuple[str, Span], Span] = {}
         for number, segment in enumerate(segments, start=1 + attempt * len(segments)):
             file_end_s = request.known.ends.get(segment.path, 0.0)
             span = request.known.span(segment)
-            window = _window(span, blocked[segment.path], file_end_s, gap_s, request.draw(number))
+            window = windows.get((segment.path, span))
             if window is None:
-                break
-            blocked[segment.path].append(window)
+                window = _window(span, blocked[segment.path], file_end_s, gap_s, request.draw(number))
+                if window is None:
+                    break
+                windows[segment.path, span] = window
+                blocked[segment.path].append(window)
             moved.append(dataclasses.replace(segment, start_s=window[0], end_s=window[1]))
         if not moved:
             return
@@ -99,7 +106,7 @@ def shifted_span(request: Request, share: float) -> Proposals:
     """
     evidence, known = request.pair.evidence, request.known
     segment = evidence[0]
-    if len(evidence) > 1 or not isinstance(segment, VideoSegment):
+    if len(evidence) > 1 or not isinstance(segment, Timed):
         return
     start_s, end_s = known.span(segment)
     length_s = end_s - start_s

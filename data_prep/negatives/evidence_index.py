@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from ...core import (
     EVIDENCE_KINDS,
+    Audio,
     Evidence,
     Moving,
     Pair,
@@ -38,6 +39,8 @@ from .swapped import normal_claim
 HEARD_VIDEO = "video with sound"
 VISUAL_KINDS = ("video", HEARD_VIDEO, "frames", "image")
 MAX_TRIES = 32  # candidates looked at for one negative: no pair costs a scan of the data set
+Timed = VideoSegment | Audio
+"""Evidence that is a span of a file."""
 T = TypeVar("T")
 Span = tuple[float, float]  # [start, end] in seconds
 Shape = tuple[str, ...]  # the kinds of some pieces of evidence, in order
@@ -149,10 +152,10 @@ class Known:
         """Spans [start, end] (seconds) of a video in which a claim is known to hold; inf is an unknown end."""
         for evidence in self._held(claim, path):
             for piece in evidence:
-                if isinstance(piece, VideoSegment) and piece.path == path:
+                if isinstance(piece, Timed) and piece.path == path:
                     yield self.span(piece)
 
-    def span(self, segment: VideoSegment) -> Span:
+    def span(self, segment: Timed) -> Span:
         """[start, end] of a segment in seconds; inf where it goes to an unknown end of the file."""
         if segment.end_s is not None:
             return segment.start_s, segment.end_s
@@ -202,7 +205,7 @@ class Known:
         if row is not None:
             return row[0]
         for piece in evidence:
-            if isinstance(piece, VideoSegment) and piece.end_s is not None:
+            if isinstance(piece, Timed) and piece.end_s is not None:
                 self.ends[piece.path] = max(piece.end_s, self.ends.get(piece.path, 0.0))
         number = self._db.execute("INSERT INTO evidence VALUES (NULL, ?, ?)", (digest, _text(evidence))).lastrowid
         assert number is not None
@@ -219,7 +222,7 @@ class Known:
         query = "SELECT v.e, v.json FROM ranked r JOIN evidence v ON v.e = r.e ORDER BY r.place"
         for place, (e, text) in enumerate(db.execute(query)):
             evidence = _pieces_of(text)
-            segments = [piece for piece in evidence if isinstance(piece, VideoSegment)]
+            segments = [piece for piece in evidence if isinstance(piece, Timed)]
             if len(segments) == 1:
                 key = _key("around", segments[0].path, *shape_of(evidence))
                 db.execute("INSERT INTO around VALUES (?, ?, ?)", (key, place, e))
@@ -299,7 +302,7 @@ class Request:
 
     def taken(self, path: str) -> list[Span]:
         """The spans of a video where the claim is known to hold, those of the pair itself among them."""
-        own = [p for p in self.pair.evidence if isinstance(p, VideoSegment) and p.path == path]
+        own = [p for p in self.pair.evidence if isinstance(p, Timed) and p.path == path]
         return [*map(self.known.span, own), *self.known.spans(self.claim, path)]
 
     def bearers(self) -> list[int]:
@@ -318,10 +321,10 @@ def _anchors(evidence: Sequence[Evidence]) -> set[str]:
 
 
 def _covers(new: Evidence, known: Evidence) -> bool:
-    """Whether `new` may show what `known` shows: any common moment of a video, or the same image or text."""
-    if isinstance(new, VideoSegment) and isinstance(known, VideoSegment) and new.path == known.path:
+    """Whether `new` may show what `known` does: a common moment of a file, seen or heard, or the same image or text."""
+    if isinstance(new, Timed) and isinstance(known, Timed) and new.path == known.path:
         new_end, known_end = (math.inf if s.end_s is None else s.end_s for s in (new, known))
-        return new.start_s < known_end and known.start_s < new_end
+        return bool(_senses(new) & _senses(known)) and new.start_s < known_end and known.start_s < new_end
     return type(new) is type(known) and _anchor(new) == _anchor(known)
 
 
@@ -335,3 +338,9 @@ def _checked(durations: Mapping[str, float]) -> dict[str, float]:
 def walk(items: Sequence[T], start: int) -> Iterator[T]:
     """Up to `MAX_TRIES` items in turn, beginning at an arbitrary one."""
     return (items[(start + number) % len(items)] for number in range(min(len(items), MAX_TRIES)))
+
+
+def _senses(piece: Timed) -> set[str]:
+    if isinstance(piece, Audio):
+        return {"heard"}
+    return {"seen", "heard"} if piece.sound else {"seen"}

@@ -162,7 +162,9 @@ def _evidence(staging: Staging, config: BuildConfig, split: Split, last: int) ->
     def work(after: int) -> Iterator[tuple[Segment, _SegmentNegatives]]:
         rules = config.negatives
         rows = staging.rows("g.split = ? AND r.out = 0 AND r.n <= ?", (split, last), db=staging.reader())
-        durations = dict(staging.db.execute("SELECT path, duration_s FROM files WHERE duration_s IS NOT NULL"))
+        lengths = """SELECT path, MIN(duration_s) FROM (SELECT * FROM files UNION ALL SELECT * FROM sounds)
+            WHERE duration_s IS NOT NULL GROUP BY path"""  # a window is seen and heard to its end
+        durations = dict(staging.db.execute(lengths))
         pairs = (s.row.pair for s in rows)
         known = Known.of(pairs, durations, rules.generic_claims, config.seed, staging.scratch("known"))
         for e, stored in _stored_segments(staging, split, last, after):

@@ -89,6 +89,22 @@ def test_a_table_names_sounds_and_may_have_its_videos_heard(tmp_path):
     assert (seen.evidence, seen.modality) == ((VideoSegment("nod.mp4", 3.0),), "visual")
 
 
+def test_what_is_heard_moves_in_time_and_together_with_what_is_seen_then():
+    heard_there = Pair("a", "It rings.", (Audio("v.mp4", 10.0, 12.0),), "supported", group="v", modality="audio")
+    both = Pair("b", "It rings.", (VideoSegment("v.mp4", 4.0, 6.0), Audio("v.mp4", 4.0, 6.0)), "supported", group="v")
+    config = AlteredEvidenceConfig(other_time=3, shifted_span=2)
+    known = Known.of([heard_there, both], {"v.mp4": 60.0})
+    taken = ((4.0, 6.0), (10.0, 12.0))
+    for pair, kinds in ((heard_there, [Audio]), (both, [VideoSegment, Audio])):
+        made, missing = altered_evidence(pair, config, known)
+        assert sum(row.origin == "other_time" for row in made) == 3
+        assert set(missing) <= {"shifted_span"}
+        for row in made:
+            assert [type(piece) for piece in row.evidence] == kinds
+            (span,) = {(piece.start_s, piece.end_s) for piece in row.evidence}  # type: ignore[union-attr]
+            assert all(span[1] <= start_s or end_s <= span[0] for start_s, end_s in taken)
+
+
 def test_a_claim_that_is_heard_loses_what_is_heard_and_a_sounded_video_gets_a_sounded_one():
     def pair(g: int) -> Pair:
         name = f"v{g}.mp4"
