@@ -101,8 +101,8 @@ def test_what_is_heard_moves_in_time_and_together_with_what_is_seen_then():
         assert set(missing) <= {"shifted_span"}
         for row in made:
             assert [type(piece) for piece in row.evidence] == kinds
-            (span,) = {(piece.start_s, piece.end_s) for piece in row.evidence}  # type: ignore[union-attr]
-            assert all(span[1] <= start_s or end_s <= span[0] for start_s, end_s in taken)
+            ((first_s, last_s),) = {known.span(piece) for piece in row.evidence}  # type: ignore[arg-type]
+            assert all(last_s <= start_s or end_s <= first_s for start_s, end_s in taken)
 
 
 def test_a_claim_that_is_heard_loses_what_is_heard_and_a_sounded_video_gets_a_sounded_one():
