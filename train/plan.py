@@ -172,7 +172,7 @@ def _cost(
         vision_cache=bool(arguments.vision_cache),
     )
     epochs = steps / steps_per_epoch
-    evaluations = n_evaluations(str(training.eval_strategy), training.eval_steps, steps, epochs)
+    evaluations = n_evaluations(training.eval_strategy, training.eval_steps, steps, epochs)
     trained_rows, validated_rows = ([_size(group, counts) for group in rows] for rows in (groups, validation))
     cost = cost_of(trained_rows, validated_rows, epochs, evaluations, recipe)
     return cost.lines(arguments.card, arguments.price, training.world_size)

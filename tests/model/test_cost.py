@@ -1,6 +1,7 @@
 """What a run costs: operations as they are counted elsewhere, hours and money by hand."""
 
 import pytest
+from transformers import IntervalStrategy
 
 from proofreel.models.backbones import lora_parameters, published_config, training_operations, vision_operations_of
 from proofreel.train.cost import PEAK_TFLOPS, UTILISATION, Cost, Recipe, RowSize, cost_of, n_evaluations
@@ -61,7 +62,13 @@ def test_hours_and_money_are_those_of_the_data_sheet_at_the_stated_utilisation()
 
 @pytest.mark.parametrize(
     ("given", "n"),
-    [(("no", 10, 100, 1), 0), (("epoch", None, 100, 2.5), 3), (("steps", 0.1, 57, 1), 10), (("steps", 20, 57, 1), 2)],
+    [
+        (("no", 10, 100, 1), 0),
+        (("epoch", None, 100, 2.5), 3),
+        ((IntervalStrategy.EPOCH, None, 100, 2.5), 3),  # as TrainingArguments holds it
+        (("steps", 0.1, 57, 1), 10),
+        (("steps", 20, 57, 1), 2),
+    ],
 )
 def test_evaluations_are_counted_as_the_trainer_makes_them(given, n):
     assert n_evaluations(*given) == n
