@@ -50,27 +50,16 @@ def packaged_gguf() -> Path:
 
 def write_base(out: Path, layers: int | None = None) -> Path:
     """Write the package's model and tokenizer as transformers saves them, in bfloat16."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    file = packaged_gguf()
-    model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
-    tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
-    plain = type(model)(plain_config(model.config))
-    plain.load_state_dict(model.state_dict())
+    from proofreel.models.backbones import write_gguf_checkpoint
+
+    write_gguf_checkpoint(packaged_gguf(), out)
     if layers is not None:
-        keep_first_layers(plain, layers)
-    plain.to(torch.bfloat16).save_pretrained(out)
-    tokenizer.save_pretrained(out)
+        model: Any = AutoModelForCausalLM.from_pretrained(out)
+        keep_first_layers(model, layers)
+        model.save_pretrained(out)
     return out
-
-
-def plain_config(config: Any) -> Any:
-    """A configuration that says nothing of the file it was read from, so that the model can be saved."""
-    values = config.to_dict()
-    for key in ("quantization_config", "_name_or_path"):
-        values.pop(key, None)
-    return type(config)(**values)
 
 
 def keep_first_layers(model: Any, layers: int) -> None:

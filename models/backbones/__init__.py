@@ -17,7 +17,14 @@ if TYPE_CHECKING:
         vision_layout,
     )
     from .hub import download
-    from .load import load_backbone, load_processor, read_config, resolve_base, weights_sha256
+    from .load import (
+        load_backbone,
+        load_processor,
+        read_config,
+        resolve_base,
+        weights_sha256,
+        write_gguf_checkpoint,
+    )
     from .lora import attach_lora, keep_float32_masters, part_of, trainable_summary
     from .safety import check_safetensors, check_settings, is_plain_name, read_json
     from .shapes import (
@@ -71,6 +78,7 @@ __all__ = [
     "vision_layout",
     "vision_operations_of",
     "weights_sha256",
+    "write_gguf_checkpoint",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import ConfigError, DirectoryError
 from .base import Backbone
+from .llama import Llama
+from .qwen3 import Qwen3
 from .qwen3_5 import Qwen35
 from .qwen3_vl import Qwen3VL
 from .qwen25 import Qwen25
@@ -23,6 +25,8 @@ BACKBONES: dict[str, Backbone] = {
     "qwen3_5": Qwen35(),
     "qwen2_5_omni_thinker": Qwen25Omni(),
     "qwen2": Qwen25(),
+    "qwen3": Qwen3(),
+    "llama": Llama(),
 }
 """By the `model_type` of config.json."""
 
@@ -85,10 +89,11 @@ def published_config(name: str) -> Any:
 
 def backbones_table() -> str:
     """The table of docs/backbones.md."""
-    lines = ["| family | `model_type` | evidence | sizes tried on the meta device |", "|---|---|---|---|"]
+    lines = ["| family | `model_type` | evidence | claims | sizes tried on the meta device |", "|---|---|---|---|---|"]
     for kind, backbone in BACKBONES.items():
         seen, heard = "video, image, " if backbone.sees else "", "audio, " if backbone.hears else ""
         evidence = f"{seen}{heard}transcript, passage"
-        sizes = [match[0] for name in backbone.published if (match := re.search(r"[\d.]+B", name))]
-        lines.append(f"| {backbone.name} | `{kind}` | {evidence} | {', '.join(sizes) or 'none'} |")
+        claims = {"packed": "packed", "copied": "copies"}[backbone.branches]
+        sizes = [match[0] for name in backbone.published if (match := re.search(r"[\d.]+[BM]", name))]
+        lines.append(f"| {backbone.name} | `{kind}` | {evidence} | {claims} | {', '.join(sizes) or 'none'} |")
     return "\n".join(lines)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoProcessor, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoProcessor, AutoTokenizer
 
-from ...core import DirectoryError, sha256_of
+from ...core import DirectoryError, require, sha256_of
 from ..engine import Head, all_towers, use_prefix_split, use_windows
 from ..inputs import LabelWords, template_of
 from .base import Backbone
@@ -59,13 +61,54 @@ def read_config(path: str | Path) -> Any:
 
 
 def resolve_base(name_or_path: str | Path, revision: str | None = None) -> Path:
-    """The local folder of a checkpoint: the path itself, or the hub's snapshot of that id (downloaded if need be)."""
+    """The local folder of a checkpoint: the path itself, or the hub's snapshot of that id (downloaded if need be).
+
+    Of a GGUF file it is the folder beside it that `write_gguf_checkpoint` made, now or before.
+    """
     path = Path(name_or_path)
     if path.is_dir():
         return path
+    if path.is_file() and path.suffix == ".gguf":
+        folder = path.with_name(f"{path.stem}-checkpoint")
+        return folder if folder.is_dir() else write_gguf_checkpoint(path, folder)
     if path.is_absolute() or str(name_or_path).startswith("."):
         raise DirectoryError(f"base model: no such folder, got {name_or_path}; check the path or give a hub id")
     return download(str(name_or_path), revision, _WANTED_FILES, "base model")
+
+
+def write_gguf_checkpoint(file: Path, out: Path) -> Path:
+    """Write what a GGUF file holds as a checkpoint folder, in bfloat16: its weights, dequantised, and its tokenizer.
+
+    Args:
+        file: of a family that is supported.
+        out: must not exist; it appears whole or not at all.
+
+    Raises:
+        ConfigError: the package gguf is not installed.
+        DirectoryError: a file that transformers cannot read, of another family, or a folder that cannot be written.
+    """
+    require(f"{file}", "gguf")
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    except Exception as error:  # a damaged file fails in as many ways as its reader has lines
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise DirectoryError(f"{file}: not GGUF of a language model, got {reason[:300]}; fetch it again") from error
+    backbone_for(model.config.model_type, file)
+    values = model.config.to_dict()
+    for key in ("quantization_config", "_name_or_path"):  # of the file, not of what is written
+        values.pop(key, None)
+    plain = type(model)(type(model.config)(**values))
+    plain.load_state_dict(model.state_dict())
+    partial = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        plain.to(torch.bfloat16).save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        partial.rename(out)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise DirectoryError(f"{out}: cannot be written, got {error}; copy the file to a folder of yours") from error
+    return out
 
 
 def load_processor(path: str | Path) -> Any:

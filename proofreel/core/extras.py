@@ -24,6 +24,7 @@ EXTRAS = {
     "spacy": "negatives",
     "en_core_web_sm": "negatives",
     "wn": "negatives",
+    "gguf": "gguf",
 }
 
 

@@ -95,9 +95,9 @@ def test_every_backbone_makes_tiny_models_that_load(kind, tmp_path, small_sampli
 
 def test_a_new_backbone_is_listed_in_errors_docs_and_options(other, tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "none"}')
-    with pytest.raises(DirectoryError, match=r"supported are .*Qwen2\.5 text \(qwen2\), Other \(other\)"):
+    with pytest.raises(DirectoryError, match=r"supported are .*Llama text \(llama\), Other \(other\)"):
         read_config(tmp_path)
-    assert "| Other | `other` | transcript, passage | 1B |" in backbones_table()
+    assert "| Other | `other` | transcript, passage | packed | 1B |" in backbones_table()
     assert "gates" in lora_parts()
     assert isinstance(published_config("Other-1B"), OtherConfig)
 

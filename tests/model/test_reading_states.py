@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from examples.reading.base import keep_first_layers, plain_config
+from examples.reading.base import keep_first_layers
 from examples.reading.heads import Choice
 from examples.reading.publishing import fold_source, save_draft
 from examples.reading.real import Rows, Sight
@@ -101,11 +101,6 @@ def test_zero_shot_margins_are_those_of_the_verdict_words(reader, pairs):
 def test_layers_that_are_not_there_cannot_be_kept(reader, layers):
     with pytest.raises(ConfigError, match="1 to 4"):
         keep_first_layers(reader.model, layers)
-
-
-def test_a_configuration_forgets_the_file_it_came_from(reader):
-    config = type(reader.model.config)(**reader.model.config.to_dict(), quantization_config={"quant_method": "gguf"})
-    assert getattr(plain_config(config), "quantization_config", None) is None
 
 
 def test_the_heads_of_folds_are_told_apart(tmp_path, pairs):

@@ -16,6 +16,10 @@ ON_THE_HUB = {
     "Qwen2.5-VL-7B-Instruct": 8_292_166_656,
     "Qwen2.5-VL-72B-Instruct": 73_410_777_344,
     "Qwen2.5-7B-Instruct": 7_615_616_512,
+    "Qwen3-4B": 4_022_468_096,
+    "Qwen3-8B": 8_190_735_360,
+    "SmolLM2-135M-Instruct": 134_515_008,
+    "Llama-3.1-8B-Instruct": 8_030_261_248,
     "Qwen3-VL-2B-Instruct": 2_127_532_032,
     "Qwen3-VL-4B-Instruct": 4_437_815_808,
     "Qwen3-VL-8B-Instruct": 8_767_123_696,
@@ -71,7 +75,8 @@ def test_parameters_are_counted_from_the_configuration_part_by_part(networks, na
 def test_up_to_4b_the_output_layer_is_tied_to_the_embeddings(networks, name):
     model = networks[name]
     tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    assert tied == (bool(re.search("-([234]|0.8)B", name)) and "Omni" not in name) == model.config.tie_word_embeddings
+    small = bool(re.search("-([234]|0.8)B|135M", name)) and "Omni" not in name
+    assert tied == small == model.config.tie_word_embeddings
     assert (Parameters.of(model.config).lm_head == 0) == tied
 
 
