@@ -577,8 +577,9 @@ def test_a_trained_text_verifier_is_published_and_reloads_to_the_same_margins(
     assert predict.main([*common, "--split", "calibration", "--out", str(predictions), "--device", "cpu"]) == 0
     assert calibrate.main(["--predictions", str(predictions), "--out", str(calibrated)]) == 0
     assert export.main([*common, "--calibration", str(calibrated), "--out", str(out)]) == 0
-    published = Verifier.from_pretrained(out, device="cpu").score_pairs(rows)
-    assert [v.margin for v in published] == expected
+    apart, merged = (Verifier.from_pretrained(out, device="cpu", merge=merge) for merge in (False, True))
+    assert [v.margin for v in apart.score_pairs(rows)] == expected
+    assert np.allclose([v.margin for v in merged.score_pairs(rows)], expected, atol=1e-4, rtol=1e-5)
 
 
 def test_rows_that_show_something_stop_a_run_before_any_weight_is_loaded(base, colour_dataset, tmp_path, capsys):
