@@ -35,6 +35,7 @@ def test_training_starts_without_notices_about_other_libraries():
 
 def test_every_command_explains_itself_without_torch():
     commands = [
+        "bench",
         "build",
         "predict",
         "calibrate",
