@@ -91,6 +91,8 @@ def packed_logits(
     # are rows padded behind their claim.
     elif batch["verdicts"].shape != (1, 1) or batch["input_ids"].shape != batch["block"].shape:
         split = {"attention_mask": claim_mask(batch["block"], prefix_len), "prefix_len": prefix_len}
+        # A backward would keep a copy of the prefix for every block.
+        split["claim_blocks"] = None if torch.is_grad_enabled() else batch.get("claim_blocks")
     return model(
         input_ids=batch["input_ids"],
         # All three axes are alike where there is only text, and a text backbone knows but one.

@@ -7,7 +7,8 @@ softmax is empty.
 
 A dense (P+S) x (P+S) mask would cost its memory and lose the causal kernel, although the claims are a small part of the
 row. So attention is called twice: over the prefix, causally, and from the claims to everything through an (S, P+S)
-mask. The numbers are the same (tests/model/test_attention.py). It is registered with transformers as `prefix_split` and
+mask; where nothing is kept for a backward, the claims in parts that do not see one another (`claim_blocks`). The
+numbers are the same (tests/model/test_attention.py). It is registered with transformers as `prefix_split` and
 set on the language model only; the vision tower stays with sdpa. The call is split when the keyword `prefix_len` is
 given; without it this is plain sdpa.
 
@@ -22,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -46,6 +48,12 @@ class PackedRow:
     verdicts_K: torch.Tensor
     prefix_len: int
     vision: dict[str, torch.Tensor]
+
+    @property
+    def claim_lengths(self) -> list[int]:
+        """Tokens of each claim."""
+        ends = [self.prefix_len, *(int(v) + 1 for v in self.verdicts_K)]
+        return [end - start for start, end in pairwise(ends)]
 
 
 def pack(evidence: EncodedEvidence, claims: Sequence[torch.Tensor]) -> PackedRow:
@@ -87,6 +95,7 @@ def collate(rows: Sequence[PackedRow], pad_id: int) -> dict[str, Any]:
         "block": torch.stack([spread(r.block_T, r, -1) for r in rows]),
         "verdicts": torch.stack([pad(v, (0, most - len(v)), value=-1) for v in verdicts]),
         "prefix_len": prefix_len,
+        "claim_blocks": claim_blocks([r.claim_lengths for r in rows], prefix_len),
     }
     return _with_vision(batch, rows)
 
@@ -152,6 +161,35 @@ def claim_mask(block_BT: torch.Tensor, prefix_len: int) -> torch.Tensor:
     return (((key == 0) | ((key == query) & (key > 0) & behind)) | same)[:, None]
 
 
+COPY_PAIRS, CALL_PAIRS = 70, 1000
+"""What a further call of attention costs, in pairs of tokens: for each token of the prefix, and whatever its length.
+
+Measured on one CPU thread at the kitchen's and at 3B's widths; within a factor of two of the best number of calls the
+time is flat.
+"""
+
+Blocks = tuple[tuple[int, int, int], ...]
+"""Columns of the claims region whose queries are attended in one call: first, last + 1, and the first they look at."""
+
+
+def claim_blocks(lengths: Sequence[Sequence[int]], prefix_len: int) -> Blocks:
+    """Parts of the claims region, each attended by a call of its own, so that claims do not meet those far away.
+
+    One call over S tokens computes S pairs for each of them, although a claim looks at itself alone. n calls compute
+    S / n, and each copies keys and values of the prefix: the sum is least where a part has sqrt(cost of a call) tokens.
+
+    Args:
+        lengths: tokens of each claim, of each row.
+        prefix_len: P.
+    """
+    starts = [[0, *accumulate(row)] for row in lengths]
+    longest = max(starts, key=lambda ends: ends[-1])
+    n_tokens = longest[-1]
+    n_parts = max(1, round(n_tokens / (COPY_PAIRS * prefix_len + CALL_PAIRS) ** 0.5))
+    cuts = sorted({min(longest, key=lambda start: abs(start - n_tokens * i / n_parts)) for i in range(n_parts + 1)})
+    return tuple((a, b, min(max(s for s in row if s <= a) for row in starts)) for a, b in pairwise(cuts))
+
+
 PREFIX_SPLIT = "prefix_split"
 
 
@@ -162,6 +200,7 @@ def prefix_split(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     prefix_len: int | None = None,
+    claim_blocks: Blocks | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention as transformers calls it, split after `prefix_len` tokens.
@@ -173,6 +212,7 @@ def prefix_split(
         value: like `key`.
         attention_mask: (B, 1, S, P+S) bool of the claims' queries, from `packing.claim_mask`.
         prefix_len: P; None for a call that is not packed.
+        claim_blocks: of the claims region; None or one: all of it in one call.
         **kwargs: what transformers passes on (scaling, dropout, ...).
 
     Returns:
@@ -187,8 +227,18 @@ def prefix_split(
             q, k, v = (t[:, :, :prefix_len] for t in (query, key, value))
             parts.append(sdpa_attention_forward(module, q, k, v, None, is_causal=True, **kwargs)[0])
         query = query[:, :, prefix_len:]
-    if query.shape[2]:
-        parts.append(sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)[0])
+    for first, last, back in claim_blocks or ((0, query.shape[2], 0),):
+        if first == last:
+            continue
+        q, mask, k, v = query, attention_mask, key, value
+        if last - first < query.shape[2]:
+            q = query[:, :, first:last]
+            columns = slice(prefix_len + back, prefix_len + last)
+            k, v = (torch.cat([t[:, :, :prefix_len], t[:, :, columns]], 2) for t in (key, value))
+            if attention_mask is not None:
+                of_block = attention_mask[:, :, first:last]
+                mask = torch.cat([of_block[..., :prefix_len], of_block[..., columns]], -1)
+        parts.append(sdpa_attention_forward(module, q, k, v, mask, **kwargs)[0])
     return torch.cat(parts, 1) if len(parts) > 1 else parts[0], None
 
 

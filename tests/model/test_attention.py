@@ -1,6 +1,7 @@
 """Split attention gives what sdpa gives under a dense mask, in every shape, and leaves no trace in saved files."""
 
 import json
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,7 @@ from transformers import BitsAndBytesConfig
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from proofreel.models.backbones.load import load_backbone
-from proofreel.models.engine.packing import PREFIX_SPLIT, claim_mask, prefix_split
+from proofreel.models.engine.packing import PREFIX_SPLIT, claim_blocks, claim_mask, prefix_split
 
 
 def blocks(rows, prefix_len, tail_len):
@@ -81,6 +82,62 @@ def test_claims_after_a_cached_prefix_get_what_they_get_with_it():
     mask = claim_mask(block, prefix_len)
     alone = prefix_split(module, q[:, :, prefix_len:], k, v, mask, prefix_len=prefix_len, scaling=0.3)[0]
     assert torch.equal(alone, split[:, prefix_len:])
+
+
+def parts_of(rows, cuts):
+    """Blocks of the claims region between these columns: last column of each, and where its first claim starts."""
+    starts = [[sum(claims[:i]) for i in range(len(claims) + 1)] for _, claims in rows]
+    return tuple((a, b, min(max(s for s in row if s <= a) for row in starts)) for a, b in pairwise(cuts))
+
+
+@pytest.mark.parametrize("groups", [1, 7])
+@pytest.mark.parametrize("rows", [rows for rows in ROWS if any(claims for _, claims in rows)], ids=str)
+def test_claims_in_blocks_get_what_one_call_gives(rows, groups):
+    split, _, (q, k, v), block = both(rows, 2 * groups, 2)
+    prefix_len, tail_len = max(p for p, _ in rows), max(sum(c) for _, c in rows)
+    mask = claim_mask(block, prefix_len)
+    module: Any = SimpleNamespace(num_key_value_groups=groups, is_causal=True, training=False)
+    for cuts in ([*range(tail_len + 1)], [0, *range(2, tail_len), tail_len]):  # within claims too
+        known = {"prefix_len": prefix_len, "claim_blocks": parts_of(rows, sorted({*cuts})), "scaling": 0.3}
+        whole, after = (prefix_split(module, x, k, v, mask, **known)[0] for x in (q, q[:, :, prefix_len:]))
+        assert torch.allclose(whole[block >= 0], split[block >= 0], atol=1e-6)
+        assert torch.allclose(after, whole[:, prefix_len:], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("n_prefix", "claim", "k", "n_blocks"),
+    [
+        (256, 25, 1, 1),
+        (256, 25, 4, 1),
+        (256, 25, 16, 3),
+        (256, 25, 64, 12),
+        (1024, 25, 64, 6),
+        (4096, 25, 64, 3),
+        (4096, 25, 16, 1),
+        (16_384, 25, 64, 1),
+        (256, 100, 16, 12),
+        (256, 400, 4, 4),
+        (256, 1600, 1, 1),
+        (0, 25, 64, 51),
+    ],
+)
+def test_claims_are_cut_by_the_lengths_of_prefix_and_claims(n_prefix, claim, k, n_blocks):
+    found = claim_blocks([[claim] * k], n_prefix)
+    assert len(found) == n_blocks
+    assert (found[0][0], found[-1][1]) == (0, claim * k)
+    assert all(a[1] == b[0] for a, b in pairwise(found))
+    assert all(first == back and first % claim == 0 for first, _, back in found)  # between claims
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows=st.lists(st.lists(st.integers(1, 90), max_size=9), min_size=1, max_size=3), n_prefix=st.integers(0, 90))
+def test_no_block_leaves_out_what_one_of_its_tokens_looks_at(rows, n_prefix):
+    tail_len, found = max(map(sum, rows)), claim_blocks(rows, n_prefix)
+    assert [(a, b) for a, b, _ in found] == [*pairwise(sorted({0, tail_len} | {a for a, *_ in found}))]
+    mask = claim_mask(blocks([(n_prefix, row) for row in rows], n_prefix, tail_len), n_prefix)[:, 0]
+    for first, last, back in found:
+        seen = mask[:, first:last].any(1).any(0).nonzero()[:, 0] - n_prefix
+        assert ((seen < 0) | ((seen >= back) & (seen < last))).all()
 
 
 lengths = st.tuples(st.integers(0, 12), st.lists(st.integers(1, 5), max_size=4))

@@ -24,6 +24,7 @@ from proofreel.data_prep.media.frame_cache import FrameCache
 from proofreel.models.backbones.families import vision_layout
 from proofreel.models.backbones.load import load_backbone, load_processor
 from proofreel.models.backbones.lora import attach_lora
+from proofreel.models.engine import packing
 from proofreel.models.engine.batching import BatchScorer
 from proofreel.models.engine.forward import margins
 from proofreel.models.engine.heads import NextToken
@@ -32,7 +33,7 @@ from proofreel.models.engine.prefix_cache import PrefixCache
 from proofreel.models.engine.scorer import PrefixScorer, Segment
 from proofreel.models.engine.segments import ReadGroup
 from proofreel.models.inputs.chat_text import LabelWords
-from proofreel.models.inputs.encoder import EncodedEvidence, Encoder
+from proofreel.models.inputs.encoder import EncodedEvidence, Encoder, Media
 from proofreel.models.verifier.verifier import Verifier
 
 VIDEO = (VideoSegment("a.mp4", 0.0, 4.0),)
@@ -171,6 +172,24 @@ def test_a_chunk_of_claims_ends_at_its_limits_and_no_claim_is_lost(make_scorer, 
         with counted(model) as work:
             make_scorer(0, **limits).score([Segment(evidence, claims)])
         assert (work.forwards, work.towers, work.tokens) == (n_forwards, 1, len(evidence.ids_P) + n_tokens)
+
+
+def test_claims_of_a_row_do_not_meet_those_far_away_in_it(make_scorer, encoder, model, monkeypatch):
+    evidence, claims = encoder.evidence((Passage("The ball is red."),), Media()), ids_of(encoder, CLAIMS)
+    n_prefix, n_tokens = len(evidence.ids_P), sum(map(len, claims))
+    scorer, pairs, attend = make_scorer(), [], packing.sdpa_attention_forward
+
+    def attention(module, query, key, *args, **options):
+        pairs.append(query.shape[2] * key.shape[2])
+        return attend(module, query, key, *args, **options)
+
+    scorer.score([Segment(evidence, claims[:1], "k")])
+    monkeypatch.setattr(packing, "sdpa_attention_forward", attention)
+    prefix = scorer.prefixes.get("k")
+    margins = scorer.score([Segment(prefix.evidence, claims, "k", prefix)])[0]
+    dense = model.config.text_config.num_hidden_layers * n_tokens * (n_prefix + n_tokens)
+    assert sum(pairs) < dense / 2
+    assert close(margins, alone(scorer, evidence, claims))
 
 
 def test_chunks_do_not_influence_one_another(make_scorer, encoder, make_media):
