@@ -41,6 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--table-only", action="store_true", help="train nothing")
     args = parser.parse_args(argv)
     out = args.out.resolve()
+    out.mkdir(parents=True, exist_ok=True)
     os.environ["MIRAGE_JUDGMENTS"] = str(args.judgments.resolve())
     factcg = [file.resolve() for file in args.factcg or ()]
     os.chdir(ROOT)
@@ -77,8 +78,7 @@ def first_stage(script: str, seed: str, out: Path, factcg: Sequence[Path], optio
     if not (data / MANIFEST).exists():
         write_pairs(out / "factcg.parquet", read_factcg(factcg)[0])
         source = f"sources=[{{format: pairs, path: {out / 'factcg.parquet'}}}]"
-        shares = "splits={train: 0.9, validation: 0.1, calibration: 0.0, test: 0.0}"
-        python("data_prep/build.py", f"output={data}", source, "media=required", shares)
+        python("data_prep/build.py", "--config", "configs/factcg_build.yaml", f"output={data}", source)
     if not (run / "draft").exists():
         given = [word for option in options for word in (f"--{option.partition('=')[0]}", option.partition("=")[2])]
         again = ("--resume_from_checkpoint", "true") if run.exists() else ()
