@@ -34,6 +34,8 @@ def encoded(monkeypatch) -> list[int]:
         return score(self, segments, claims_per_chunk)
 
     monkeypatch.setattr(PrefixScorer, "score", counted)
+    # Loading scores golden inputs to see whether the adapter may be merged.
+    monkeypatch.setattr("proofreel.models.verifier.verifier.has_adapter_to_merge", lambda model: False)
     return counts
 
 
