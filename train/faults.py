@@ -91,7 +91,7 @@ def _stamp(path: str) -> tuple[int, int] | None:
     return status.st_size, status.st_mtime_ns
 
 
-def shown(evidence: tuple[Evidence, ...]) -> list[Visual | Audio]:
+def shown(evidence: tuple[Evidence, ...]) -> list[Evidence]:
     """The pieces that have a file."""
     return [e for e in evidence if isinstance(e, (Visual, Audio))]
 

@@ -29,7 +29,8 @@ def read(folder: Path, part: str) -> Iterator[Row | Rejected]:
                 raise RowError(f"foils must be a list of texts, got {texts['foils']!r}; give one at least")
             about = {"part": part, "item": item, "kind": test, "valid": valid, "rule": "caption"}
             claims: list[tuple[str, str, Label]] = [("caption", text_of(texts, "caption"), "supported")]
-            claims += [(f"foil {n}", foil, "refuted") for n, foil in enumerate(texts["foils"])]
+            foils: list[tuple[str, str, Label]] = [(f"foil {n}", f, "refuted") for n, f in enumerate(texts["foils"])]
+            claims += foils
             for side, claim, label in claims:
                 name = f"{item}/{test}/{side}"
                 yield claim_row(record, name, claim, label, video, video.path, **about, side=side)

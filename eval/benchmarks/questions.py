@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core import Audio, Image, Pair, RowError, VideoSegment
+from ...core import Audio, Image, Label, Pair, RowError, VideoSegment
 from ...data_prep.benchmarks import Benchmark, benchmark_rows
 from ...data_prep.dataset import claim_only_scores
 from ...data_prep.importers import Rejected
@@ -107,7 +107,7 @@ def claim_only(pairs: Sequence[Pair], seed: int = 0) -> list[ClaimOnly]:
 
 def _probe(part: str, pairs: Sequence[Pair], seed: int) -> ClaimOnly:
     groups = [pair.group for pair in pairs]
-    labels = [pair.label for pair in pairs if pair.label is not None]
+    labels: list[Label] = [pair.label for pair in pairs if pair.label is not None]
     counts = (len(pairs), sum(label == "supported" for label in labels), len(set(groups)))
     scores, reason = claim_only_scores([pair.claim for pair in pairs], labels, groups, seed)
     if scores is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from PIL import Image as PILImage
 
-from ...core import Evidence, Frames, Image, Passage, ProofreelError, Transcript, Visual, evidence_from_dict
+from ...core import Audio, Evidence, Frames, Image, Passage, ProofreelError, Transcript, Visual, evidence_from_dict
 from ...data_prep.media import FrameSampling, fetched, guarded, read_image, read_media_piece
 from ...data_prep.negatives import name_origin
 from .table_rows import Scored
@@ -127,6 +127,8 @@ def exhibit_of(evidence: Evidence, media_root: Path | None, sampling: FrameSampl
     try:
         if isinstance(evidence, (Transcript, Passage)):
             return Exhibit(caption, text=evidence.text)
+        if isinstance(evidence, Audio):
+            return Exhibit(caption, text="(heard, not shown)")
         pictures = _pictures(evidence, media_root, sampling)
         return Exhibit(caption, tuple(_data_uri(each) for each in pictures), size=pictures[0].size)
     except (ProofreelError, OSError) as error:

@@ -24,7 +24,7 @@ import numpy as np
 
 from examples.kitchen.commands import python
 from examples.kitchen.speaking import speak
-from proofreel.core import Audio, Pair, Prompt, Split
+from proofreel.core import Audio, Label, Pair, Prompt, Split
 from proofreel.data_prep.dataset import write_pairs
 from proofreel.models.backbones import TinySizes, save_tiny_model
 
@@ -144,7 +144,8 @@ def rows_of(kind: Kind, name: str, facts: Facts, split: Split, rng: np.random.Ge
     for role, values in kind.values.items():
         others = [value for value in values if value != facts[role]]
         false = others[int(rng.integers(len(others)))]
-        for value, label in ((facts[role], "supported"), (false, "refuted")):
+        judged: tuple[tuple[str, Label], ...] = ((facts[role], "supported"), (false, "refuted"))
+        for value, label in judged:
             rows.append(
                 Pair(
                     id=f"{name}-{role}-{value}",

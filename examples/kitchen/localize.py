@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 from examples.kitchen.encoding import write_video
 from examples.kitchen.filming import Video, film, plan_long
@@ -130,7 +131,7 @@ def print_calibration(
     """What a calibration fitted after the aggregation, on videos of the calibration split, is worth."""
     margins, fit_margins = ([each.verdict.margin for each in some] for some in (localizations, fit_localizations))
     labels, fit_labels = ([float(bool(spans)) for spans in some] for some in (references, fit_references))
-    groups = [each.windows[0].segment.path for each in fit_localizations]
+    groups = [cast(VideoSegment, each.windows[0].segment).path for each in fit_localizations]
     fitted = fit_calibration(fit_margins, fit_labels, "platt", groups, aggregation=rule)
     before = ece_event([each.verdict.p_supported for each in localizations], labels)
     after = ece_event(fitted.predict(margins), labels)

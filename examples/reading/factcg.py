@@ -81,13 +81,13 @@ def _checked(record: Any, where: str) -> tuple[str, str, Any]:
     """Document, claim and label of a record."""
     values = record if isinstance(record, dict) else {}
     document, claims, label = values.get("text_a"), values.get("text_b"), str(values.get("orig_label"))
-    one = isinstance(claims, list) and len(claims) == 1 and isinstance(claims[0], str)
-    if not isinstance(document, str) or not one or label not in LABELS:
+    claim = claims[0] if isinstance(claims, list) and len(claims) == 1 else None
+    if not isinstance(document, str) or not isinstance(claim, str) or label not in LABELS:
         raise RowError(
             f"{where}: not a record of FactCG, got {str(record)[:80]!r}; it has text_a, a text_b of one claim, and an "
             "orig_label of 1 or 0"
         )
-    return document.strip(), claims[0].strip(), LABELS[label]
+    return document.strip(), claim.strip(), LABELS[label]
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,7 @@ def table(out: Path) -> str:
 def _cells(file: Path) -> list[str]:
     predictions = read_predictions(file)[0]
     margins = np.array([p.margin for p in predictions])
-    row = row_of(
+    row: dict[str, Any] = row_of(
         margins, np.array([p.label == "supported" for p in predictions]), np.array([p.group for p in predictions])
     )
     auc, f1 = row["auc"], row["f1"]

@@ -9,7 +9,7 @@ Shape suffixes: _FM mel frames of all sounds by mel bins, _N sounds, _TH audio t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel
@@ -50,7 +50,7 @@ class Qwen2_5OmniThinkerModel(original.Qwen2_5OmniThinkerModel):  # noqa: N801 (
             kwargs["inputs_embeds"] = embedded.masked_scatter(
                 places, audio_features.to(embedded.device, embedded.dtype)
             )
-        return super().forward(input_ids=input_ids, **kwargs)
+        return super().forward(input_ids=cast(Any, input_ids), **kwargs)
 
     def heard(self, audio_values_FM: torch.Tensor, audio_frames_N: torch.Tensor) -> torch.Tensor:
         """(T, H) features of all sounds, one after the other."""
@@ -90,6 +90,6 @@ class Qwen2_5OmniThinkerForConditionalGeneration(original.Qwen2_5OmniThinkerForC
 # and for those that are registered.
 register_checkpoint_conversion_mapping(
     Qwen2_5OmniThinkerForConditionalGeneration.__name__,
-    get_checkpoint_conversion_mapping(Qwen2_5OmniThinkerForConditionalGeneration.__name__),
+    cast(Any, get_checkpoint_conversion_mapping(Qwen2_5OmniThinkerForConditionalGeneration.__name__)),
     overwrite=True,
 )

@@ -206,8 +206,7 @@ def tiny_config(tokenizer: Any, sizes: TinySizes) -> Any:
         audio_token_index=token("<|AUDIO|>"),
         audio_start_token_id=token("<|audio_bos|>"),
         audio_end_token_id=token("<|audio_eos|>"),
-        vision_start_token_id=token("<|vision_bos|>"),
-        vision_end_token_id=token("<|vision_eos|>"),
+        **{"vision_start_token_id": token("<|vision_bos|>"), "vision_end_token_id": token("<|vision_eos|>")},
         initializer_range=sizes.initializer_range,
         tie_word_embeddings=sizes.tied,
     )

@@ -152,7 +152,7 @@ def tiny_processor(tokenizer: Any, sizes: TinySizes) -> Any:
 
     size = {"shortest_edge": sizes.min_pixels, "longest_edge": sizes.max_pixels}
     of_video = {edge: 8 * pixels for edge, pixels in size.items()}
-    mean = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
+    mean: dict[str, Any] = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
     return Qwen3VLProcessor(
         image_processor=Qwen2VLImageProcessor(size=size, patch_size=16, **mean),
         video_processor=Qwen3VLVideoProcessor(size=of_video),

@@ -104,10 +104,13 @@ class VerifierConfig:
 
     def to_json(self) -> str:
         """The file's text, in this release's schema; the prompt's hash shows that a template was edited."""
-        values = dataclasses.asdict(self) | {"prompt_sha256": self.prompt.sha256, "schema_version": SCHEMA_VERSION}
+        values: dict[str, Any] = dataclasses.asdict(self) | {
+            "prompt_sha256": self.prompt.sha256,
+            "schema_version": SCHEMA_VERSION,
+        }
         values["sampling"], values["prompt"] = self.sampling.as_recorded(), self.prompt.as_recorded()
         if self.chat is not None and not self.chat.audio:  # earlier releases read directories of what hears nothing
-            del values["chat"]["audio"]
+            values["chat"] = {key: value for key, value in values["chat"].items() if key != "audio"}
         return json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 

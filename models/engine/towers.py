@@ -140,6 +140,6 @@ def run_tower(model: torch.nn.Module, pixels: Mapping[str, torch.Tensor]) -> tup
         if "pixel_values_videos" in pixels
         else ("pixel_values", "image_grid_thw", backbone.get_image_features)
     )
-    output = run(pixels[values].to(device), pixels[grid].to(device), return_dict=True)
+    output: Any = run(pixels[values].to(device), pixels[grid].to(device), return_dict=True)
     levels = (output.pooler_output, *(getattr(output, "deepstack_features", None) or ()))
     return tuple(torch.cat(maps, -1) if len(maps) > 1 else maps[0] for maps in zip(*levels, strict=True))

@@ -27,6 +27,7 @@ from PIL import Image as PILImage
 from tqdm import tqdm
 
 from ...core import (
+    Audio,
     ConfigError,
     Evidence,
     Image,
@@ -228,6 +229,10 @@ def evidence_parts(
                 parts.append(_picture(frame_HWC))
         elif isinstance(piece, Image):
             parts.append(_picture(next(images)))
+        elif isinstance(piece, Audio):
+            raise ModelInputError(
+                f"{piece.path}: an endpoint is sent pictures and text only, got a sound; leave it out"
+            )
         else:
             refuse_control(piece.text, "evidence text")
             parts.append(part)

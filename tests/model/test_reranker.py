@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def base(tiny_of):
     return tiny_of("qwen3_vl")
 
 
-def opened(base, sampling, name, **values):
+def opened(base, sampling, name, **values) -> Any:
     model = {"path": str(base), "dtype": "float32"}
     given = {"named_prompt": name, "sampling": dataclasses.asdict(sampling), "model": model} | values
     return open_zero_shot(from_mapping(ZeroShotConfig, given, where="test"), device="cpu")[0]

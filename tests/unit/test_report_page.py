@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from proofreel.core.pairs import VideoSegment, evidence_key
+from proofreel.core.pairs import Audio, VideoSegment, evidence_key
 from proofreel.data_prep.negatives import ORIGIN_NAMES, ORIGINS, name_origin
 from proofreel.eval.reports import plots
 from proofreel.eval.reports.caveats import remarks
+from proofreel.eval.reports.examples import exhibit_of
 from proofreel.eval.reports.numbers import measure
 from proofreel.eval.reports.page import Report, console, html, markdown
 from proofreel.eval.reports.summary import opening
@@ -257,3 +258,8 @@ def test_a_legend_lies_above_all_data(figure):
     texts = re.findall(r'<text[^>]*? y="([\d.]+)"|<text[^>]*?translate\([\d.]+ ([\d.]+)\)', legend)
     assert texts
     assert max(float(a or b) for a, b in texts) < min(heights)
+
+
+def test_a_sound_stands_on_a_page_by_its_name_and_span():
+    shown = exhibit_of(Audio("a.wav", 1.0, 3.5), None)
+    assert (shown.caption, shown.text, shown.problem) == ("a.wav, 1.0–3.5 s", "(heard, not shown)", "")
