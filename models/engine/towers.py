@@ -142,4 +142,5 @@ def run_tower(model: torch.nn.Module, pixels: Mapping[str, torch.Tensor]) -> tup
     )
     output: Any = run(pixels[values].to(device), pixels[grid].to(device), return_dict=True)
     levels = (output.pooler_output, *(getattr(output, "deepstack_features", None) or ()))
-    return tuple(torch.cat(maps, -1) if len(maps) > 1 else maps[0] for maps in zip(*levels, strict=True))
+    of_pieces: Any = zip(*levels, strict=True)
+    return tuple(torch.cat(maps, -1) if len(maps) > 1 else maps[0] for maps in of_pieces)
