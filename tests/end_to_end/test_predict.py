@@ -97,7 +97,7 @@ def test_mismatched_evidence_is_always_of_another_group_and_uses_every_evidence(
 
 def test_zero_shot_is_the_base_without_adapter_and_calibration(published, colour_dataset, tiny_base):
     anew: Any = {"device": "cpu", "prefix_cache_gib": 0}  # by the same route, so that the bits can be compared
-    tuned = Verifier.from_pretrained(published, **anew)
+    tuned = Verifier.from_pretrained(published, **anew, merge=False)
     base = Verifier.from_pretrained(published, **anew, adapter=False)
     pairs = read_split(colour_dataset, "test")
     assert base.decision is None
