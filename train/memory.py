@@ -20,7 +20,7 @@ vision       pixels; a frozen tower works once, before there are other activatio
 allowance    1 GiB of CUDA context and libraries, and a tenth of what a step computes for the allocator's gaps
 
 The factors of activations were measured by following every tensor of a step of small networks on the CPU
-(tests/model/test_memory.py does so again); the allowance is a rule of thumb. The longest rows count, not the usual
+(tests/end_to_end/test_memory.py does so again); the allowance is a rule of thumb. The longest rows count, not the usual
 ones.
 
 Apart from the plan because it is arithmetic on shapes, tested against measured tensors, and knows nothing of a run.

@@ -5,7 +5,7 @@ of the threads.
 
 Out of memory, a batch of segments is halved, then the chunk of claims about one segment, then, only if asked, the
 number of frames of its videos. Kept prefixes and unused memory are given back in between. Halving changes no margin
-beyond the tolerance (tests/model/test_out_of_memory.py); fewer frames are other evidence, and every answer says so.
+beyond the tolerance (tests/end_to_end/test_out_of_memory.py); fewer frames are other evidence, as every answer says.
 """
 
 from __future__ import annotations
