@@ -17,14 +17,20 @@ its own table of times agrees with the index. Nor is it used for interlaced vide
 or for more than 8 bits per channel, of which it makes other colours (`MediaInfo.plain`). Everything else, and every
 file that decord fails to read, is read with PyAV, which names each frame by its timestamp: a frame of another time is
 never returned.
+
+Nor is decord used for H.264 whose counting is sound: there PyAV is told to leave out pictures that are not wanted and
+that no other picture refers to (`_leaves_out`), which decord cannot be told. The pixels are the same, for a third less
+work. More threads for one decoder were measured and do not pay (docs/media.md).
 """
 
 from __future__ import annotations
 
 import io
 import math
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from fractions import Fraction
@@ -47,6 +53,8 @@ Fit = Callable[[np.ndarray], np.ndarray]
 _FittedFrames = dict[
     int, tuple[tuple[int, ...], np.ndarray]
 ]  # number of a frame -> its decoded shape, what is kept of it
+
+_WHOLE_FRAMES = 4  # decoded frames that may wait to be fitted
 
 
 def _whole(pixels_HWC: np.ndarray) -> np.ndarray:
@@ -121,17 +129,52 @@ def _runs(index: PacketIndex, wanted: Sequence[int]) -> list[list[int]]:
 
 def _read_runs(path: str, index: PacketIndex, runs: list[list[int]], fit: Fit, seek: bool) -> _FittedFrames:
     frames: _FittedFrames = {}
-    with open_video(path) as (container, stream):
+    leaves_out = _leaves_out(path, index)
+    with open_video(path) as (container, stream), ThreadPoolExecutor(1, thread_name_prefix="fit") as pool:
+        fitting = _Fitting(fit, pool)
         for run in runs:
             before = index.keyframe_pts[index.keyframe_pts <= index.pts[run[0]]]
             if seek and len(before):
                 container.seek(int(before[-1]), stream=stream)
-            frames.update(_decode_run(path, index, run, fit, container.decode(stream)))
-    return frames
+            wanted = {int(index.pts[i]) for i in run} if leaves_out else None
+            frames.update(_decode_run(path, index, run, fitting, _decoded(container, stream, wanted)))
+        return {i: (shape, fitted.result()) for i, (shape, fitted) in frames.items()}
 
 
-def _decode_run(path: str, index: PacketIndex, run: list[int], fit: Fit, decoded: Iterator[Any]) -> _FittedFrames:
-    frames: _FittedFrames = {}
+def _leaves_out(path: str, index: PacketIndex) -> bool:
+    """Pictures that nothing refers to can be left undecoded without a change to any other."""
+    info = probe(path)
+    return index.jumps_exactly and info.plain and info.codec == "h264"
+
+
+def _decoded(container: Any, stream: Any, wanted_pts: set[int] | None) -> Iterator[Any]:
+    """The frames that follow; with `wanted_pts`, without those of another time that nothing refers to."""
+    if wanted_pts is None:
+        yield from container.decode(stream)
+        return
+    for packet in container.demux(stream):
+        needed = packet.pts in wanted_pts or not packet.size  # an empty packet brings out what the decoder holds
+        stream.codec_context.skip_frame = "DEFAULT" if needed else "NONREF"
+        yield from packet.decode()
+
+
+class _Fitting:
+    """Fits frames in a thread beside the decoder's; few whole frames wait at any time."""
+
+    def __init__(self, fit: Fit, pool: ThreadPoolExecutor) -> None:
+        self.fit, self.pool, self.room = fit, pool, threading.BoundedSemaphore(_WHOLE_FRAMES)
+
+    def __call__(self, pixels_HWC: np.ndarray) -> Future[np.ndarray]:
+        self.room.acquire()
+        fitted = self.pool.submit(self.fit, pixels_HWC)
+        fitted.add_done_callback(lambda _: self.room.release())
+        return fitted
+
+
+def _decode_run(
+    path: str, index: PacketIndex, run: list[int], fitting: _Fitting, decoded: Iterator[Any]
+) -> dict[int, tuple[tuple[int, ...], Future[np.ndarray]]]:
+    frames: dict[int, tuple[tuple[int, ...], Future[np.ndarray]]] = {}
     missing = {int(index.pts[i]): i for i in run}
     last_pts, reason = None, "nothing for it up to"
     try:
@@ -142,7 +185,7 @@ def _decode_run(path: str, index: PacketIndex, run: list[int], fit: Fit, decoded
                 break
             if last_pts in missing:
                 pixels_HWC = upright_rgb(frame)
-                frames[missing.pop(last_pts)] = pixels_HWC.shape, fit(pixels_HWC)
+                frames[missing.pop(last_pts)] = pixels_HWC.shape, fitting(pixels_HWC)
             if not missing:
                 return frames
             if last_pts is not None and last_pts > max(missing):
@@ -330,7 +373,9 @@ def read_frames(segment: VideoSegment, sampling: FrameSampling, media_root: str 
     file, index, shown_F = _sampled(segment, sampling, media_root)
     distinct, place_F = np.unique(shown_F, return_inverse=True)
     fit = partial(fit_pixels, sampling=sampling, where=file, pixel_aspect=probe(file).pixel_aspect)
-    pixels, reader = read_with_decord(file, index, distinct.tolist(), fit), "decord"
+    pixels, reader = None, "decord"
+    if not _leaves_out(file, index):
+        pixels = read_with_decord(file, index, distinct.tolist(), fit)
     if pixels is None:
         pixels, reader = read_with_pyav(file, index, distinct.tolist(), fit), "pyav"
     return Frames(pixels if len(distinct) == len(shown_F) else pixels[place_F], index.times_s[shown_F], reader)

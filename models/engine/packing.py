@@ -138,13 +138,25 @@ def check_apart(n_claims: int) -> None:
 
 def _with_vision(batch: dict[str, Any], rows: Sequence[PackedRow]) -> dict[str, Any]:
     for name in {n for r in rows for n in r.vision}:
-        batch[name] = torch.cat([r.vision[name] for r in rows if name in r.vision])
+        parts = [r.vision[name] for r in rows if name in r.vision]
+        batch[name] = parts[0] if len(parts) == 1 else torch.cat(parts)
     return batch
 
 
+def stage(vision: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Pixels as a GPU takes them without waiting: in the network's dtype, in pinned memory. Elsewhere as they are.
+
+    The tower would make them its dtype first thing, so no margin changes.
+    """
+    if device.type != "cuda":
+        return dict(vision)
+    pixels = ("pixel_values_videos", "pixel_values")
+    return {name: (t.to(dtype) if name in pixels else t).pin_memory() for name, t in vision.items()}
+
+
 def to_device(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
-    """The batch with its tensors on a device."""
-    return {k: v.to(device) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
+    """The batch with its tensors on a device; pinned ones are copied while the caller goes on."""
+    return {k: v.to(device, non_blocking=True) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
 
 
 def claim_mask(block_BT: torch.Tensor, prefix_len: int) -> torch.Tensor:

@@ -159,7 +159,7 @@ class PrefixScorer:
         if prefix is None:
             cache = DynamicCache(config=self.model.config)  # type: ignore[arg-type]
             alone = collate_apart([pack(segment.evidence, [])], self.pad_id)
-            fill(self.model, to_device(alone, self._device), self.layout, cache)
+            fill(self.model, to_device(alone, self.device), self.layout, cache)
             prefix = Prefix.alone(segment.evidence, cache)
             if keep:
                 self.prefixes.put(segment.key, prefix)
@@ -175,11 +175,17 @@ class PrefixScorer:
         return self._margins(batch, prefix.cache(self.model.config, len(claims)))[:, 0]
 
     @property
-    def _device(self) -> torch.device:
+    def device(self) -> torch.device:
+        """Where the network is."""
         return next(self.model.parameters()).device
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the network computes in: that of its first weights that are not quantised."""
+        return next(p.dtype for p in self.model.parameters() if p.is_floating_point())
+
     def _margins(self, batch: dict[str, torch.Tensor], cache: DynamicCache | None) -> torch.Tensor:
-        batch = to_device(batch, self._device)
+        batch = to_device(batch, self.device)
         return margins(self.model, batch, self.head, self.layout, cache)
 
     def _fits(self, segment: Segment) -> bool:

@@ -27,6 +27,7 @@ from ...core import (
 )
 from ...data_prep.media import FrameCache
 from ..inputs import EncodedEvidence, Encoder, MediaFeatures, read_media
+from .packing import stage
 from .prefix_cache import Prefix, prefix_key, weights_state
 from .scorer import PrefixScorer, Segment, is_out_of_memory
 from .vision_features import VisionFeatures
@@ -171,7 +172,8 @@ class SegmentReader:
             return self.encoder.evidence(evidence, self._features(self.vision_features, evidence))
         with self._borrowed_cache() as cache:
             media = read_media(evidence, sampling, self.media_root, cache)
-        return self.encoder.evidence(evidence, media)
+        encoded = self.encoder.evidence(evidence, media)
+        return dataclasses.replace(encoded, vision=stage(encoded.vision, self.scorer.device, self.scorer.dtype))
 
     def _features(self, features: VisionFeatures, evidence: tuple[Evidence, ...]) -> MediaFeatures:
         with self._borrowed_cache() as cache:

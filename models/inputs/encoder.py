@@ -59,6 +59,7 @@ from .mrope import (
     mrope_positions,
     temporal_positions,
 )
+from .patches import only_normalises, patchify
 from .sound import audio_tokens, heard, log_mel, mel_frames, silent
 
 _SHORTEN = "lower sampling.max_frames or max_pixels, shorten the span, or raise max_tokens"
@@ -329,32 +330,37 @@ class Encoder:
         """Pixels, grids and seconds per temporal patch; one processor call per video, since sizes differ."""
         if not videos:
             return {}
-        processor = self.processor.video_processor
-        outs = [
-            processor(
-                videos=[torch.from_numpy(np.ascontiguousarray(v.pixels_FHWC)).permute(0, 3, 1, 2)],
-                size=self._size(len(v.times_s) if self.layout.video_budget else 1),
-                do_resize=resize,
-                do_sample_frames=False,
-                cap_pixels_per_frame=False,
-                return_tensors="pt",
-            )
-            for v in videos
-        ]
-        pixels = {
-            "pixel_values_videos": torch.cat([o["pixel_values_videos"] for o in outs]),
-            "video_grid_thw": torch.cat([o["video_grid_thw"] for o in outs]),
-        }
+        patches, grids = zip(*(self._video(v, resize) for v in videos), strict=True)
+        pixels = {"pixel_values_videos": _joined(patches), "video_grid_thw": torch.cat(grids)}
         if self.layout.frame_turn:
             times_s = [time_s for v in videos for time_s in self._patch_times(v.times_s)]
             return pixels | {PATCH_TIMES: torch.tensor(times_s, dtype=torch.float64)}
-        seconds = [seconds_per_grid(v.times_s, processor.temporal_patch_size) for v in videos]
+        seconds = [seconds_per_grid(v.times_s, self.processor.video_processor.temporal_patch_size) for v in videos]
         return pixels | {"second_per_grid_ts": torch.tensor(seconds, dtype=torch.float64)}
+
+    def _video(self, video: Frames, resize: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Patches of one video and their grid (1, 3)."""
+        processor = self.processor.video_processor
+        if not resize and only_normalises(processor):
+            return patchify(video.pixels_FHWC, processor)
+        out = processor(
+            videos=[torch.from_numpy(np.ascontiguousarray(video.pixels_FHWC)).permute(0, 3, 1, 2)],
+            size=self._size(len(video.times_s) if self.layout.video_budget else 1),
+            do_resize=resize,
+            do_sample_frames=False,
+            cap_pixels_per_frame=False,
+            return_tensors="pt",
+        )
+        return out["pixel_values_videos"], out["video_grid_thw"]
 
     def _images(self, images_HWC: tuple[np.ndarray, ...], resize: bool) -> dict[str, torch.Tensor]:
         if not images_HWC:
             return {}
-        out = self.processor.image_processor(
+        processor = self.processor.image_processor
+        if not resize and only_normalises(processor):
+            patches, grids = zip(*(patchify(image[None], processor) for image in images_HWC), strict=True)
+            return {"pixel_values": _joined(patches), "image_grid_thw": torch.cat(grids)}
+        out = processor(
             images=[torch.from_numpy(np.ascontiguousarray(i)).permute(2, 0, 1) for i in images_HWC],
             size=self._size(),
             do_resize=resize,
@@ -434,6 +440,10 @@ class Encoder:
         order = torch.cat(in_chunks(time_T, n_audio, layout))
         ids = torch.where(order < len(time_T), layout.video_token_id, layout.audio_token_id)
         return torch.cat([torch.tensor([layout.audio_start_id]), ids, torch.tensor([layout.audio_end_id])])
+
+
+def _joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def _repeated(token_id: int, n_tokens: int) -> torch.Tensor:

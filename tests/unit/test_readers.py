@@ -11,7 +11,9 @@ import pytest
 from nightly import only
 from numbered_clips import LAYOUTS, N_FRAMES, encode, encode_layout, number_shown, quarter_turned
 
+from proofreel.core import VideoSegment
 from proofreel.core.errors import MediaError
+from proofreel.data_prep.media import frames
 from proofreel.data_prep.media.containers import packet_index
 from proofreel.data_prep.media.frames import read_with_decord, read_with_pyav
 
@@ -77,6 +79,31 @@ def test_decord_is_not_used_where_its_times_are_not_those_of_the_packets(tmp_pat
         dataclasses.replace(index, times_s=index.times_s[1:], pts=index.pts[1:]),
     ):
         assert read_with_decord(path, other, [5]) is None
+
+
+@pytest.mark.parametrize(("name", "leaves_out"), [("closed.mp4", True), ("mpeg4.mp4", False), ("open.mp4", False)])
+def test_pictures_that_nothing_refers_to_are_left_undecoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, leaves_out: bool
+) -> None:
+    path = str(encode_layout(tmp_path, name))
+    index, decoded = packet_index(path), []
+    real = frames._decoded
+    monkeypatch.setattr(frames, "_decoded", lambda *a: (decoded.append(f.pts) or f for f in real(*a)))
+    wanted = [0, 40, 41, 99]
+    pixels = read_with_pyav(path, index, wanted)
+    assert [number_shown(p) for p in pixels] == wanted
+    n_decoded = len(decoded)
+    monkeypatch.setattr(frames, "_leaves_out", lambda *_: False)
+    assert np.array_equal(pixels, read_with_pyav(path, index, wanted))
+    assert (n_decoded < len(decoded) - n_decoded) is leaves_out
+
+
+def test_h264_is_read_by_pyav_and_the_rest_by_decord(tmp_path: Path) -> None:
+    readers = {}
+    for name in ("closed.mp4", "mpeg4.mp4"):
+        segment = VideoSegment(str(encode_layout(tmp_path, name)), 0.0, 2.0)
+        readers[name] = frames.read_frames(segment, frames.FrameSampling()).reader
+    assert readers == {"closed.mp4": "pyav", "mpeg4.mp4": "decord"}
 
 
 @pytest.mark.parametrize("name", only(REAL_CLIPS, [*REAL_CLIPS, *LARGE_CLIPS]))
