@@ -99,11 +99,9 @@ def test_pictures_that_nothing_refers_to_are_left_undecoded(
 
 
 def test_h264_is_read_by_pyav_and_the_rest_by_decord(tmp_path: Path) -> None:
-    readers = {}
-    for name in ("closed.mp4", "mpeg4.mp4"):
-        segment = VideoSegment(str(encode_layout(tmp_path, name)), 0.0, 2.0)
-        readers[name] = frames.read_frames(segment, frames.FrameSampling()).reader
-    assert readers == {"closed.mp4": "pyav", "mpeg4.mp4": "decord"}
+    for codec, reader in (("libx264", "pyav"), ("mpeg4", "decord")):
+        segment = VideoSegment(str(encode(tmp_path / f"{codec}.mp4", codec, {"g": "25"})), 0.0, 2.0)
+        assert frames.read_frames(segment, frames.FrameSampling()).reader == reader
 
 
 @pytest.mark.parametrize("name", only(REAL_CLIPS, [*REAL_CLIPS, *LARGE_CLIPS]))
