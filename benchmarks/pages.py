@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,24 @@ def publish(lines: Sequence[str], out: Path | None) -> None:
 
 
 def made_on(began: float, packages: Sequence[str] = ("torch", "transformers", "numpy")) -> str:
-    """The machine, the versions and the seconds since `began` (`time.time()`)."""
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
+    """The machine, the versions, the load and the seconds since `began` (`time.time()`)."""
+    return f"{machine_line(packages)}; {time.time() - began:.0f} s."
+
+
+def machine_line(packages: Sequence[str]) -> str:
+    """The machine, the versions of packages that are installed, and how busy it is now."""
+    versions = "".join(f", {name} {_version(name)}" for name in packages)
     return (
-        f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}, {versions}; "
-        f"{time.time() - began:.0f} s."
+        f"{os.cpu_count()} cores of {platform.machine()}, Python {platform.python_version()}{versions}, "
+        f"load average {os.getloadavg()[0]:.1f}"
     )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def measured_cells(

@@ -9,13 +9,13 @@ Shape suffixes: _K claims.
 
 from __future__ import annotations
 
-import tempfile
+import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from peft import LoraConfig
-from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from proofreel.models.backbones import TinySizes, attach_lora, load_backbone, save_tiny_model, vision_layout
 from proofreel.models.engine import (
@@ -27,7 +27,6 @@ from proofreel.models.engine import (
     margins,
     pack,
     to_device,
-    use_prefix_split,
 )
 from proofreel.models.inputs import EncodedEvidence, LabelWords, claim_positions, mrope_positions
 
@@ -42,32 +41,11 @@ Way = Callable[[int], torch.Tensor]
 """Judges the first k claims of a cell; their margins (scoring) or the loss (training)."""
 
 
-def tiny_model() -> Any:
-    """The prototype's shape, float32."""
-    with tempfile.TemporaryDirectory() as folder:
-        return load_backbone(save_tiny_model(folder, ["Claim: the ball is red."] * 20, TINY))
-
-
-def model_7b(device: str) -> Any:
-    """Qwen2.5-VL-7B's shape with random weights, bfloat16."""
-    text = {"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28}
-    text |= {"num_key_value_heads": 4, "vocab_size": 152064, "max_position_embeddings": 128000}
-    text |= {"rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24]}}
-    tower = {"depth": 32, "hidden_size": 1280, "intermediate_size": 3420, "num_heads": 16, "out_hidden_size": 3584}
-    tower |= {"window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31], "tokens_per_second": 2}
-    config = Qwen2_5_VLConfig(text_config=text, vision_config=tower, tie_word_embeddings=False)
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device(device):
-        model = Qwen2_5_VLForConditionalGeneration(config)
-    torch.set_default_dtype(torch.float32)
-    use_prefix_split(model)
-    return model
-
-
-def make_model(task: str, shape: str, device: str) -> Any:
+def make_model(task: str, folder: Path) -> Any:
     """The network of a task: all of it frozen for scoring, with adapters and checkpointing for training."""
-    model = tiny_model() if shape == "tiny" else model_7b(device)
-    model = model.to(device).eval().requires_grad_(False)
+    if not (folder / "config.json").exists():
+        save_tiny_model(folder, ["Claim: the ball is red."] * 20, TINY)
+    model = load_backbone(folder).eval().requires_grad_(False)
     if task == "training":
         model = attach_lora(model, LoraConfig(r=LORA_RANK)).train()
         model.activation_checkpointing_enable({"use_reentrant": False})
@@ -105,6 +83,51 @@ def plain(model: Any, evidence: EncodedEvidence, claims: list[torch.Tensor]) -> 
     inputs |= {"attention_mask": torch.stack(mask).long()} if len(claims) > 1 else {}
     logits = model(**to_device(inputs, device), use_cache=False).logits.float()
     return logits[:, WORDS.supported_id] - logits[:, WORDS.refuted_id]
+
+
+def check_equal(ways: dict[str, Way], dtype: torch.dtype) -> None:
+    """Our ways agree on two claims, or there is nothing to compare."""
+    scores = {name: way(2) for name, way in ways.items()}
+    for name in ("each", "padded"):
+        close = torch.allclose(scores["shared"], scores[name], atol=1e-3 if dtype == torch.float32 else 0.5)
+        assert close, f"shared and {name} differ, got {scores}"
+
+
+@functools.lru_cache(maxsize=1)
+def rival_network(folder: Path, device: str, dtype: torch.dtype) -> Any:
+    """sentence-transformers' CrossEncoder of a checkpoint, with the verdict words that our ways use."""
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.cross_encoder.modules import LogitScore
+
+    network = Transformer(str(folder), transformer_task="any-to-any", model_kwargs={"dtype": dtype})
+    return CrossEncoder(modules=[network, LogitScore(WORDS.supported_id, WORDS.refuted_id)], device=device).eval()
+
+
+def rival_way(
+    folder: Path, device: str, dtype: torch.dtype, evidence: EncodedEvidence, claims: list[torch.Tensor]
+) -> Way:
+    """Margins by sentence-transformers' CrossEncoder over the same weights: its network, batches of at most 32.
+
+    What its processor would make of texts and frames is given, so that only networks are compared. Positions are those
+    of its transformers, so margins differ a little from ours.
+    """
+    rival = rival_network(folder, device, dtype)
+
+    def batch(some: list[torch.Tensor]) -> torch.Tensor:
+        rows, longest = [torch.cat([evidence.ids_P, claim]) for claim in some], max(len(claim) for claim in some)
+        lengths = torch.tensor([len(row) for row in rows])
+        n = len(evidence.ids_P) + longest
+        features = {name: torch.cat([t] * len(some)) for name, t in evidence.vision.items()}
+        features["input_ids"] = torch.stack([torch.nn.functional.pad(row, (n - len(row), 0)) for row in rows])
+        features["attention_mask"] = (torch.arange(n) >= n - lengths[:, None]).long()
+        return rival(to_device(features, torch.device(device)))["scores"].float().flatten().cpu()
+
+    def way(k: int) -> torch.Tensor:
+        with torch.inference_mode():
+            return torch.cat([batch(claims[i : min(i + 32, k)]) for i in range(0, k, 32)])
+
+    return way
 
 
 def scoring_ways(model: Any, evidence: EncodedEvidence, claims: list[torch.Tensor]) -> dict[str, Way]:

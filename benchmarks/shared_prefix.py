@@ -1,16 +1,19 @@
 """How much faster, and in how much memory, are K claims about one video judged together than one by one?
 
-    OMP_NUM_THREADS=2 python benchmarks/shared_prefix.py > benchmarks/results/shared_prefix_cpu.md
-    python benchmarks/shared_prefix.py --shape 7b --device cuda    # 7B shape, random weights, bf16
+    OMP_NUM_THREADS=1 python -m benchmarks.shared_prefix --out benchmarks/results/shared_prefix_cpu.md
 
-Three ways to the same margins (checked in every cell), in scoring and in a training step (forward and backward; LoRA of
-rank 8 on the language model, checkpointed, frozen tower): shared, the project's engine, `PrefixScorer` or the trainer's
-margins and loss; one each, a plain forward per claim; and padded, one batch of K full sequences. Sides take turns;
-medians are printed, for "measured x" that of the rounds' own ratios. A baseline that would run longer than `--limit-s`
-is measured with fewer claims and predicted in proportion, marked ~; a padded batch of which only one claim could be
-measured is taken to be as fast as one each.
-Operations are counted by `models/backbones/shapes.py` ("counted x" is one each over shared). Memory is the growth of a
-fresh child's highest resident size (CPU), or the growth of allocated memory (GPU).
+Ways to the same margins, in scoring and in a training step (forward and backward; LoRA of rank 8 on the language model,
+checkpointed, frozen tower): together, the project's engine, `PrefixScorer` or the trainer's margins and loss; one each,
+a plain forward per claim; padded, one batch of K full sequences; and in scoring sentence-transformers' CrossEncoder
+over the same weights. The first three are checked to agree in every cell. Sides take turns, and their order alternates;
+medians are printed, for "measured x" that of the rounds' own ratios, one each over together. A baseline that would run
+longer than `--limit-s` is measured with fewer claims and predicted in proportion, marked ~; a padded batch of which
+only one claim could be measured is taken to be as fast as one each.
+
+Seconds are CPU seconds of one thread, as other programs may run beside it; "wall s" is the clock's. Operations are
+counted by `models/backbones/shapes.py`: "counted x" is one each over together, what counting allows; "of counted" is
+the part of it that was reached. MiB is the growth of a fresh child's highest resident size; one each holds one claim at
+a time. Small shapes and random weights; on a GPU, `python -m benchmarks.gpu`.
 """
 
 from __future__ import annotations
@@ -18,34 +21,42 @@ from __future__ import annotations
 import argparse
 import contextlib
 import multiprocessing
-import os
-import platform
 import resource
 import statistics
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
-from prefix_ways import LORA_RANK, Way, make_model, question, scoring_ways, training_ways
-from transformers import __version__
 
+from benchmarks.pages import made_on, publish
+from benchmarks.prefix_ways import (
+    LORA_RANK,
+    Way,
+    check_equal,
+    make_model,
+    question,
+    rival_way,
+    scoring_ways,
+    training_ways,
+)
 from proofreel.models.backbones import forward_operations, training_operations
 from proofreel.models.inputs import EncodedEvidence
 
 
 def seconds_of(way: Way, k: int, device: str) -> float:
-    """Time of one run."""
-    _sync(device)
+    """Time of one run: CPU seconds of a CPU, wall seconds of a GPU that has then done its work."""
+    if device == "cpu":
+        began = time.process_time()
+        way(k)
+        return time.process_time() - began
+    torch.cuda.synchronize()
     began = time.perf_counter()
     way(k)
-    _sync(device)
+    torch.cuda.synchronize()
     return time.perf_counter() - began
-
-
-def _sync(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def times(ways: dict[str, Way], k: int, args: argparse.Namespace) -> tuple[dict[str, tuple[float, int]], float]:
@@ -56,7 +67,8 @@ def times(ways: dict[str, Way], k: int, args: argparse.Namespace) -> tuple[dict[
     one_s = min(seconds_of(ways["each"], 1, args.device) for _ in range(2))
     n = max(n for n in (1, 2, 4, 8, k) if n <= k and (n == 1 or n * one_s <= args.limit_s))
     # A padded batch of one is the plain forward, so it needs no turn of its own.
-    n_claims = {"shared": k, "each": n} | ({"padded": _fitting(ways["padded"], n)} if n > 1 else {})
+    batched = [name for name in ("padded", "rival") if name in ways and (n > 1 or name == "rival")]
+    n_claims = {"shared": k, "each": n} | {name: _fitting(ways[name], n) for name in batched}
     seconds_by_way: dict[str, list[float]] = {name: [] for name in n_claims}
 
     def turns() -> float:
@@ -89,22 +101,12 @@ def _fitting(way: Way, k: int) -> int:
     return k
 
 
-def peaks(ways: dict[str, Way], k: int, device: str) -> dict[str, tuple[float, int]]:
+def peaks(ways: dict[str, Way], k: int) -> dict[str, tuple[float, int]]:
     """MiB by which memory grows, and the claims it was measured with. One each needs what one claim needs."""
-    grown_by = _grown_on_gpu if device == "cuda" else _grown_in_child
-    peak_by_way = {"shared": (grown_by(ways["shared"], k), k), "each": (grown_by(ways["each"], 1), k)}
+    peak_by_way = {"shared": (_grown_in_child(ways["shared"], k), k), "each": (_grown_in_child(ways["each"], 1), k)}
     if k > 1:
-        peak_by_way["padded"] = grown_by(ways["padded"], 2) * k / 2, 2
+        peak_by_way["padded"] = _grown_in_child(ways["padded"], 2) * k / 2, 2
     return peak_by_way
-
-
-def _grown_on_gpu(way: Way, k: int) -> float:
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
-    way(k)
-    torch.cuda.synchronize()
-    return (torch.cuda.max_memory_allocated() - before) / 2**20
 
 
 def _grown_in_child(way: Way, k: int) -> float:
@@ -123,15 +125,7 @@ def _grown_in_child(way: Way, k: int) -> float:
     return grown
 
 
-def check_equal(ways: dict[str, Way], dtype: torch.dtype) -> None:
-    """The three ways agree on two claims, or there is nothing to compare."""
-    scores = {name: way(2) for name, way in ways.items()}
-    for name in ("each", "padded"):
-        close = torch.allclose(scores["shared"], scores[name], atol=1e-3 if dtype == torch.float32 else 0.5)
-        assert close, f"shared and {name} differ, got {scores}"
-
-
-def row(cell_of: tuple[str, int, int], measured: float, counted: float, timed: Any, grown: Any) -> str:
+def row(cell_of: tuple[str, int, int], measured: float, counted: float, timed: Any, grown: Any, wall_s: float) -> str:
     """One line of the table."""
     k, shared_s = cell_of[2], timed["shared"][0]
 
@@ -142,15 +136,15 @@ def row(cell_of: tuple[str, int, int], measured: float, counted: float, timed: A
         return f"{'~' if n < k else ''}{value:.{digits}f}"
 
     mark = "~" if timed["each"][1] < k else ""
-    cells = [*cell_of, f"{k / shared_s:.1f}", *(cell(timed, name, 3) for name in ("shared", "each", "padded"))]
-    cells += [f"{counted:.2f}", f"{mark}{measured:.2f}", f"{mark}{measured / counted:.0%}"]
+    cells = [*cell_of, f"{k / shared_s:.1f}", *(cell(timed, name, 3) for name in ("shared", "each", "padded", "rival"))]
+    cells += [f"{wall_s:.3f}", f"{counted:.2f}", f"{mark}{measured:.2f}", f"{mark}{measured / counted:.0%}"]
     cells += [cell(grown, name, 0) for name in ("shared", "each", "padded")]
     return "| " + " | ".join(str(c) for c in cells) + " |"
 
 
-HEADER = """| task | visual tokens | K | claims/s | shared s | each s | padded s | counted x | measured x | of counted \
-| shared MiB | each MiB | padded MiB |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"""
+HEADER = """| task | visual tokens | K | claims/s | together s | each s | padded s | CrossEncoder s | wall s \
+| counted x | measured x | of counted | together MiB | each MiB | padded MiB |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"""
 
 
 def counted(config: Any, task: str, evidence: EncodedEvidence, claims: list[torch.Tensor]) -> float:
@@ -165,51 +159,48 @@ def counted(config: Any, task: str, evidence: EncodedEvidence, claims: list[torc
     return sum(cost([n]) for n in lengths) / cost(lengths)
 
 
-def measure(task: str, args: argparse.Namespace, threads: int) -> list[str]:
+def measure(task: str, args: argparse.Namespace, folder: Path) -> list[str]:
     """Lines of a task's cells; all memory first, as children must be forked before threads exist."""
-    torch.set_num_threads(1)
-    model = make_model(task, args.shape, args.device)
+    model = make_model(task, folder)
     make = scoring_ways if task == "scoring" else training_ways
     cells = {(n, k): question(model.config, n, k) for n in args.tokens for k in args.claims}
     ways = {cell: make(model, *cells[cell]) for cell in cells}
     ways[min(cells)]["each"](1)  # loads what is loaded lazily
-    grown = {(n, k): peaks(ways[n, k], k, args.device) for n, k in cells}
-    torch.set_num_threads(threads)
+    grown = {(n, k): peaks(ways[n, k], k) for n, k in cells}
     lines = []
     for (n, k), encoded in cells.items():
         if k > 1:
-            check_equal(ways[n, k], next(model.parameters()).dtype)
+            check_equal(ways[n, k], torch.float32)
+        if task == "scoring" and args.rival:
+            ways[n, k]["rival"] = rival_way(folder, "cpu", torch.float32, *encoded)
         timed, measured = times(ways[n, k], k, args)
-        lines.append(row((task, n, k), measured, counted(model.config, task, *encoded), timed, grown[n, k]))
+        began = time.perf_counter()
+        ways[n, k]["shared"](k)
+        wall_s, bound = time.perf_counter() - began, counted(model.config, task, *encoded)
+        lines.append(row((task, n, k), measured, bound, timed, grown[n, k], wall_s))
         print(lines[-1], file=sys.stderr, flush=True)
     return lines
-
-
-def machine(args: argparse.Namespace) -> str:
-    """Where this was measured."""
-    name = torch.cuda.get_device_name() if args.device == "cuda" else f"{os.cpu_count()} cores, {platform.machine()}"
-    return (
-        f"{args.shape} shape on {name}, Python {platform.python_version()}, torch {torch.__version__}, "
-        f"transformers {__version__}, load average {os.getloadavg()[0]:.1f} before"
-    )
 
 
 def main(argv: list[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shape", choices=("tiny", "7b"), default="tiny", help="architecture; weights are random")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--out", type=Path, help="page to write")
     parser.add_argument("--tasks", nargs="+", choices=("scoring", "training"), default=["scoring", "training"])
     parser.add_argument("--tokens", nargs="+", type=int, default=[256, 1024, 4096], help="visual tokens")
-    parser.add_argument("--claims", nargs="+", type=int, default=[1, 8, 32], help="claims of one evidence")
+    parser.add_argument("--claims", nargs="+", type=int, default=[1, 4, 16, 64], help="claims of one evidence")
     parser.add_argument("--limit-s", type=float, default=3.0, help="longest run of a baseline that is not predicted")
     parser.add_argument("--cell-s", type=float, default=8.0, help="seconds of measuring per cell; at least 3 rounds")
+    parser.add_argument("--no-rival", dest="rival", action="store_false", help="leave CrossEncoder out")
     args = parser.parse_args(argv)
-    threads, began, where = torch.get_num_threads(), time.perf_counter(), machine(args)
-    with contextlib.redirect_stdout(sys.stderr):  # for what libraries say; the table alone goes to stdout
-        lines = [line for task in args.tasks for line in measure(task, args, threads)]
-    load = f"load average {os.getloadavg()[0]:.1f} after, {time.perf_counter() - began:.0f} s in all"
-    print(f"{where}, {threads} threads, {load}.\n\n{HEADER}\n" + "\n".join(lines))
+    args.device, began = "cpu", time.time()
+    torch.set_num_threads(1)
+    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as folder:  # for what libraries say
+        lines = [line for task in args.tasks for line in measure(task, args, Path(folder))]
+    made = made_on(began, ("torch", "transformers", "peft", "sentence-transformers"))
+    text = (__doc__ or "").strip().splitlines()[4:]
+    head = ["# K claims together, one each, and as a padded batch", "", *text, ""]
+    publish([*head, *HEADER.splitlines(), *lines, "", f"`python -m benchmarks.shared_prefix`; {made}"], args.out)
     return 0
 
 

@@ -4,11 +4,11 @@ Public names load on first use, so that `import proofreel` and `proofreel --help
 """
 
 import logging as _logging
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from proofreel.core import on_first_use
+from proofreel.core import own_version as _own_version
 from proofreel.core import show_evidence_with as _show_evidence_with
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         Verifier,
     )
 
-__version__ = _version("proofreel")
+__version__ = _own_version()
 
 
 def _is_not_about_cpu_kernel(record: _logging.LogRecord) -> bool:

@@ -23,7 +23,7 @@ import torch
 from transformers import TrainingArguments
 from trl import ModelConfig
 
-from ..core import ConfigError
+from ..core import ConfigError, own_version
 from ..data_prep.dataset import read_manifest
 from ..data_prep.pipeline import git_revision
 from .arguments import VerdictArguments
@@ -120,7 +120,8 @@ def run_record(
         "model": dataclasses.asdict(model_config) | {"head": head},
         "dataset": read_manifest(arguments.dataset_dir).get("shards"),
         "git_revision": git_revision(),
-        "versions": {n: version(n) for n in ("proofreel", "torch", "transformers", "peft", "trl", "accelerate")},
+        "versions": {"proofreel": own_version()}
+        | {n: version(n) for n in ("torch", "transformers", "peft", "trl", "accelerate")},
         "hardware": {
             "platform": platform.platform(),
             "python": platform.python_version(),

@@ -4,6 +4,7 @@ python -m examples.kitchen.pretrain --out runs/kitchen-base                  # a
 python -m examples.kitchen.pretrain --out runs/kitchen-base --device cuda
 python -m examples.kitchen.pretrain --out runs/kitchen-qwen3vl --model_type qwen3_vl
 python -m examples.kitchen.pretrain --out runs/kitchen-base --steps 20      # a look
+python -m examples.kitchen.pretrain --out runs/kitchen-base-large --large --device cuda --steps 4000 --tower_steps 2000
 
 Stopped, it goes on from OUT.state.pt when called again with the same --out and --seed.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
 import math
 import time
 from collections.abc import Sequence
@@ -44,6 +46,19 @@ SIZES = TinySizes(
     max_pixels=84 * 84,
     initializer_range=0.08,  # near 1 / sqrt(width): with the usual 0.02 so narrow a model starts all but linear
 )
+# About thirty times the parameters, for a GPU. Steps and rate of so large a one have not been tried out.
+LARGE = dataclasses.replace(
+    SIZES,
+    hidden=384,
+    layers=8,
+    heads=6,
+    mlp=1024,
+    vision_hidden=256,
+    vision_depth=6,
+    vision_mlp=768,
+    initializer_range=0.05,
+)
+LARGE_CALM = 0.4  # of the learning rate
 TOWER_STEPS = 500  # of the tower alone
 STEPS = 1000  # of captioning
 CLIPS_A_STEP = 24
@@ -62,9 +77,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     seeing = [kind for kind, backbone in BACKBONES.items() if backbone.sees]
     parser.add_argument("--model_type", default="qwen2_5_vl", choices=seeing, help="family (default qwen2_5_vl)")
+    parser.add_argument("--large", action="store_true", help="a wider and deeper model, for a GPU")
+    parser.add_argument("--tower_steps", type=int, default=TOWER_STEPS, help=f"before (default {TOWER_STEPS})")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    seconds, losses = pretrain(args.out, args.steps, args.seed, args.device, model_type=args.model_type)
+    sizes, calm = (LARGE, LARGE_CALM) if args.large else (SIZES, 1.0)
+    seconds, losses = pretrain(
+        args.out,
+        args.steps,
+        args.seed,
+        args.device,
+        args.tower_steps,
+        model_type=args.model_type,
+        sizes=sizes,
+        calm=calm,
+    )
     print(f"{args.out}: {args.steps} steps, last loss {losses[-1]:.4f}, {seconds / 60:.1f} minutes on {args.device}")
     return 0
 
@@ -77,6 +104,7 @@ def pretrain(
     tower_steps: int = TOWER_STEPS,
     *,
     model_type: str = "qwen2_5_vl",
+    sizes: TinySizes = SIZES,
     begun: bool = False,
     calm: float = 1.0,
 ) -> tuple[float, list[float]]:
@@ -89,6 +117,7 @@ def pretrain(
         device: to train on.
         tower_steps: of the tower alone, before.
         model_type: family of the model.
+        sizes: of the model, where it starts at random.
         begun: start from the checkpoint in `out`, and not at random.
         calm: factor of the learning rate.
 
@@ -97,7 +126,7 @@ def pretrain(
     """
     state_file = out.with_name(f"{out.name}.state.pt")
     if not begun:
-        save_tiny_model(out, _texts(), SIZES, seed, model_type)
+        save_tiny_model(out, _texts(), sizes, seed, model_type)
     model = _load(out, device)
     layout = vision_layout(model.config)
     teacher = Teacher(out, layout)

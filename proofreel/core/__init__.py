@@ -14,7 +14,7 @@ from .citations import (
 from .command_line import CommandParser, nearest, shipped_configs, shipped_line, unknown_option
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
-from .extras import EXTRAS, is_installed, optional_package, pip_line, require
+from .extras import EXTRAS, is_installed, optional_package, own_version, pip_line, require
 from .lazy import on_first_use
 from .next_command import RUNS_COMMANDS, folder_beside, say_next
 from .pairs import (
@@ -131,6 +131,7 @@ __all__ = [
     "optional_package",
     "overlap_s",
     "own_name",
+    "own_version",
     "parse_citation_list",
     "parse_citations",
     "pip_line",

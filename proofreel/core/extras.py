@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any
 
@@ -62,3 +63,11 @@ def pip_line(*names: str) -> str:
     """The command that installs the extras which bring these packages."""
     extras = ",".join(sorted({EXTRAS[name] for name in names}))
     return f'pip install "proofreel[{extras}]"'
+
+
+def own_version() -> str:
+    """The version of this package; "uninstalled" where it runs from a folder of files, without an installation."""
+    try:
+        return version("proofreel")
+    except PackageNotFoundError:
+        return "uninstalled"
