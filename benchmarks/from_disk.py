@@ -1,0 +1,151 @@
+"""How long does a real clip take from the file to sixteen probabilities, and where does the time go?
+
+    python -m benchmarks.from_disk --clips FOLDER --other CHECKOUT --out benchmarks/results/from_disk.md
+
+Nine seconds of each clip, 18 frames, sixteen claims, the kitchen's small verifier told to look at frames of up to 256 x
+784 pixels. `CHECKOUT` is a working tree of an earlier commit (`git worktree add`): both sides take turns, a process
+each, and give margins that are compared. One clip: one call of `Verifier.score`. All clips: one call of `score_pairs`.
+Reading is decoding and resizing in the reader's process; patches are what the processor makes of frames; the network is
+the rest of the call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.pages import made_on, publish
+
+ROOT = Path(__file__).resolve().parent.parent
+CLAIMS = [f"{role} is {value}." for role in ("Action", "Tool") for value in "abcdefgh"]
+SECONDS, PIXELS = 9.0, (128 * 784, 256 * 784)
+PACKAGES = ("data_prep", "models", "eval", "train", "configs")
+STAGES = ("reading", "patches", "one clip", "all clips")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure both sides and publish."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clips", type=Path, required=True, help="folder of video files; unreadable ones are left out")
+    parser.add_argument("--other", type=Path, help="working tree of an earlier commit")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="page to write")
+    parser.add_argument("--side", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.side:
+        print(json.dumps(_measured(args.clips, args.side)))
+        return 0
+    began, load = time.time(), os.getloadavg()[0]
+    sides = {"before": args.other, "now": ROOT} if args.other else {"now": ROOT}
+    rounds = [{name: _run(tree, args.clips) for name, tree in sides.items()} for _ in range(args.rounds)]
+    publish([*_page(rounds), f"{made_on(began, ('torch', 'av', 'pillow'))} Load average {load:.1f} before."], args.out)
+    return 0
+
+
+def _run(tree: Path, clips: Path) -> dict[str, Any]:
+    """One side in a process of its own, whose package is that of its tree."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "proofreel"
+        package.mkdir()
+        for part in (*(tree / "proofreel").iterdir(), *(tree / name for name in PACKAGES)):
+            (package / part.name).symlink_to(part.resolve())
+        command = [sys.executable, "-m", "benchmarks.from_disk", "--side", str(tree.resolve())]
+        command += ["--clips", str(clips.resolve())]
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}  # for this file; the folder's package comes before it
+        done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _measured(folder: Path, tree: Path) -> dict[str, Any]:
+    """Wall seconds of each stage, by clip, and the margins."""
+    from proofreel import Pair, ProofreelError, Verifier, VideoSegment
+    from proofreel.models.inputs import read_media
+
+    verifier: Any = Verifier.from_pretrained(
+        tree / "checkpoints" / "kitchen-verifier", device="cpu", prefix_cache_gib=0
+    )
+    encoder = verifier.encoder
+    encoder.max_tokens = 8192
+    low, high = PIXELS
+    encoder.sampling = dataclasses.replace(encoder.sampling, fps=2.0, max_frames=64, min_pixels=low, max_pixels=high)
+    seconds: dict[str, dict[str, float]] = {name: {} for name in STAGES}
+    segments, margins = {}, {}
+    for file in sorted(folder.iterdir()):
+        segment = VideoSegment(str(file), 0.0, SECONDS)
+        try:
+            media = read_media((segment,), encoder.sampling)
+        except ProofreelError:
+            continue  # damaged on purpose, too short, a sound
+        segments[file.name] = segment
+        seconds["reading"][file.name] = _best(lambda s=segment: read_media((s,), encoder.sampling))
+        seconds["patches"][file.name] = _best(lambda m=media: encoder.pixels(m))
+        verdicts = verifier.score(CLAIMS, segment)
+        assert not verdicts[0].error, verdicts[0].error
+        margins[file.name] = [verdict.margin for verdict in verdicts]
+        seconds["one clip"][file.name] = _best(lambda s=segment: verifier.score(CLAIMS, s))
+    pairs = [Pair(claim, (segment,)) for segment in segments.values() for claim in CLAIMS]
+    seconds["all clips"]["all"] = _best(lambda: list(verifier.score_pairs(pairs)))
+    return {"seconds": seconds, "margins": margins}
+
+
+def _best(call: Callable[[], Any], times: int = 3) -> float:
+    taken = []
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        taken.append(time.perf_counter() - start)
+    return min(taken)
+
+
+def _page(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[str]:
+    sides = list(rounds[0])
+    clips = list(rounds[0][sides[0]]["margins"])
+    heads = [f"{stage}: {' / '.join(sides)} ms" for stage in STAGES[:3]]
+    lines = ["# A clip from disk", "", (__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].strip(), ""]
+    lines += [f"| clip | {' | '.join(heads)} | ratio |", f"| --- |{' ---: |' * 4}"]
+    for clip in clips:
+        cells = [" / ".join(f"{1e3 * _median(rounds, s, stage, clip):.0f}" for s in sides) for stage in STAGES[:3]]
+        lines.append(f"| {clip} | {' | '.join(cells)} | {_ratio(rounds, sides, 'one clip', clip)} |")
+    together = " / ".join(f"{_median(rounds, s, 'all clips', 'all'):.2f}" for s in sides)
+    lines += [
+        "",
+        f"All {len(clips)} clips in one call: {together} s, ratio {_ratio(rounds, sides, 'all clips', 'all')}.",
+    ]
+    if len(sides) > 1:
+        differences = [
+            abs(a - b)
+            for one in rounds
+            for clip in clips
+            for a, b in zip(*(one[side]["margins"][clip] for side in sides), strict=True)
+        ]
+        lines.append(f"Largest difference of a margin: {max(differences):.1e}.")
+    lines += [
+        "",
+        "Ratios: before over now, median of the rounds (lowest to highest). Times: best of three, median of rounds.",
+    ]
+    return [*lines, ""]
+
+
+def _median(rounds: Sequence[dict[str, dict[str, Any]]], side: str, stage: str, clip: str) -> float:
+    return statistics.median(one[side]["seconds"][stage][clip] for one in rounds)
+
+
+def _ratio(rounds: Sequence[dict[str, dict[str, Any]]], sides: Sequence[str], stage: str, clip: str) -> str:
+    if len(sides) < 2:
+        return "-"
+    of = sorted(one[sides[0]]["seconds"][stage][clip] / one[sides[1]]["seconds"][stage][clip] for one in rounds)
+    return f"{statistics.median(of):.2f} ({of[0]:.2f} to {of[-1]:.2f})"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
