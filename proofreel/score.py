@@ -108,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
         "--untrained-evidence", action="store_true", help="also ask about kinds of evidence the verifier never saw"
     )
     parser.add_argument("--read-threads", type=int, help="segments decoded at once; default: one for each core")
+    parser.add_argument("--engine", choices=("own", "vllm"), default="own", help="who computes (docs/interchange.md)")
     parser.add_argument("--no-merge", action="store_true", help="keep the adapter apart from the weights: slower")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that holds something else")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -216,6 +217,7 @@ def _opened(args: argparse.Namespace) -> Any:
         untrained_evidence=args.untrained_evidence,
         read_threads=args.read_threads,
         merge=not args.no_merge,
+        **({} if args.engine == "own" else {"engine": args.engine}),
         **options,
     )
 

@@ -384,7 +384,9 @@ def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path
     unwanted = shutil.ignore_patterns(MANIFEST)
     shutil.copytree(ready.draft, folder, dirs_exist_ok=True, ignore=unwanted, copy_function=move_or_copy)
     (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
-    if config.weights == "adapter":
+    if config.weights == "full":  # where other programs look for them
+        shutil.copytree(folder / "processor", folder / "model", dirs_exist_ok=True)
+    else:
         describe_adapter(folder / "adapter", config.base.path)
     write_decision(folder, read_decision(ready.calibration))
     if (fitted := ready.calibration / FITTED_ROWS_FILE).is_file():  # a report by this directory can prove its rows new

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -96,8 +96,11 @@ def load_parts(
     quantization: Quantization = None,
     base: str | Path | None = None,
     adapter: bool = True,
+    network: Callable[[Path, VerifierConfig], Any] | None = None,
 ) -> Parts:
     """Fetch, check and load a verifier directory; arguments as of `Verifier.from_pretrained`.
+
+    `network` makes what stands in the place of the network, from the folder and its configuration as it is to run.
 
     Files come first, then packages, then weights: nothing of a directory is used before all of it was checked.
 
@@ -116,8 +119,13 @@ def load_parts(
         notes = (*notes, UNRECORDED_EVIDENCE)
         _warn_once(f"{directory}: {UNRECORDED_EVIDENCE}; export it again from its training run")
     device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    model = load_weights(directory, config, base, adapter, device)
-    encoder = _checked_encoder(directory, model, config)
+    if network is None:
+        model = load_weights(directory, config, base, adapter, device)
+        n_rows = len(model.get_input_embeddings().weight)
+    else:
+        model = network(directory, config)
+        n_rows = model.config.get_text_config().vocab_size
+    encoder = _checked_encoder(directory, model.config, n_rows, config)
     try:
         words = LabelWords.of(config.prompt, encoder.tokenizer)
     except ModelInputError as error:
@@ -155,22 +163,24 @@ def _decision(directory: Path) -> Decision:
         raise DirectoryError(str(error)) from error
 
 
-def _checked_encoder(directory: Path, model: Any, config: VerifierConfig) -> Encoder:
+def _checked_encoder(directory: Path, model_config: Any, n_rows: int, config: VerifierConfig) -> Encoder:
     """The encoder, after text and, of a backbone that sees, a blank video became what the network takes.
+
+    The network knows `n_rows` tokens.
 
     A processor can be loaded and still fail on the first picture: statistics of two channels, a placeholder of another
     id.
     """
     blank = Frames(np.zeros((2, 56, 56, 3), np.uint8), np.array([0.0, 0.5]), "drawn")
     try:
-        encoder = make_encoder(directory / "processor", model.config, config)
+        encoder = make_encoder(directory / "processor", model_config, config)
         encoder.evidence((Passage("A."),), Media())
         if encoder.layout.sees:
             encoder.evidence((VideoSegment("blank.mp4", 0.0, 1.0),), Media((blank,)))
         if encoder.layout.hears:
             silence = Sound(np.zeros(SAMPLE_RATE, np.float32), 0.0)
             encoder.evidence((Audio("silence.wav", 0.0, 1.0),), Media(sounds=(silence,)))
-        n_ids, n_rows = 1 + max(encoder.tokenizer.get_vocab().values()), len(model.get_input_embeddings().weight)
+        n_ids = 1 + max(encoder.tokenizer.get_vocab().values())
         if n_ids > n_rows:
             raise ModelInputError(f"token ids up to {n_ids - 1} for a network that knows {n_rows}")
     except DirectoryError:

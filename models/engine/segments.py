@@ -26,7 +26,7 @@ from ...core import (
     problems_of,
 )
 from ...data_prep.media import FrameCache
-from ..inputs import EncodedEvidence, Encoder, MediaFeatures, read_media
+from ..inputs import EncodedEvidence, Encoder, Media, MediaFeatures, read_media
 from .packing import stage
 from .prefix_cache import Prefix, prefix_key, weights_state
 from .scorer import PrefixScorer, Segment, is_out_of_memory
@@ -172,6 +172,10 @@ class SegmentReader:
             return self.encoder.evidence(evidence, self._features(self.vision_features, evidence))
         with self._borrowed_cache() as cache:
             media = read_media(evidence, sampling, self.media_root, cache)
+        return self.encoded(evidence, media)
+
+    def encoded(self, evidence: tuple[Evidence, ...], media: Media) -> EncodedEvidence:
+        """Decoded evidence as this reader's scorer takes it; `ModelInputError` as `Encoder.evidence`."""
         encoded = self.encoder.evidence(evidence, media)
         return dataclasses.replace(encoded, vision=stage(encoded.vision, self.scorer.device, self.scorer.dtype))
 

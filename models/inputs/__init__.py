@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         VisionLayout,
         claim_positions,
         mrope_positions,
+        temporal_positions,
     )
     from .sound import audio_tokens, heard, mel_frames, silent
     from .windowing import Windowing
@@ -62,6 +63,7 @@ __all__ = [
     "read_media",
     "silent",
     "template_of",
+    "temporal_positions",
     "tensor_bytes",
     "unpack_features",
 ]

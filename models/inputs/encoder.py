@@ -213,6 +213,10 @@ class Encoder:
         notes = tuple(f"{piece.path}: {sound.note}" for piece, sound in of_sounds if sound.note)
         return EncodedEvidence(ids, positions, start, vision, notes)
 
+    def unexpanded_ids(self, evidence: tuple[Evidence, ...]) -> torch.Tensor:
+        """Token ids of a prefix with one placeholder for each video, image or sound, as other engines take it."""
+        return self._ids(self.chat.prefix(evidence))
+
     def pixels(self, media: Media) -> dict[str, torch.Tensor]:
         """What the backbone's forward takes of decoded media: pixels, grids and seconds (see `EncodedEvidence`)."""
         if not self.layout.sees and (n_shown := len(media.videos) + len(media.images_HWC)):

@@ -68,11 +68,13 @@ def html_or_none(render: Callable[[], str]) -> str | None:
 
 def facts_of(verifier: Any) -> dict[str, str]:
     """What a verifier is, name by name."""
-    parameters = list(verifier.model.parameters())
-    size = sum(p.numel() for p in parameters)
-    facts = {
-        "backbone": f"{verifier.model.config.model_type}, {size / 1e6:,.1f} million parameters",
-        "runs": f"{str(parameters[0].dtype).removeprefix('torch.')} on {verifier.device}",
+    dtype, kind = str(verifier.model.dtype).removeprefix("torch."), verifier.model.config.model_type
+    if not hasattr(verifier.model, "parameters"):
+        facts = {"backbone": kind, "runs": f"{dtype} in vLLM"}
+    else:
+        size = sum(p.numel() for p in verifier.model.parameters())
+        facts = {"backbone": f"{kind}, {size / 1e6:,.1f} million parameters", "runs": f"{dtype} on {verifier.device}"}
+    facts |= {
         "evidence": " and ".join(verifier.modalities) if verifier.modalities is not None else "not recorded",
     }
     facts["claims"] = claims_fact(verifier)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -43,12 +44,15 @@ from .golden import GOLDEN, recompute
 from .localization import Localization, localize
 from .long_video import Divider, check_aggregation, verdicts_in_parts, windowing_notes
 from .verdicts import Ranking, Verdicts, verifier_html, verifier_text
+from .vllm_engine import VllmNetwork, VllmReader, VllmScorer
 
 BATCH_TOKENS = 4096
 """Most tokens of a batch of several segments: on a CPU, a long segment gains nothing from company."""
 
 
 _log = logging.getLogger(__name__)
+
+Engine = Literal["own", "vllm"]
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,14 @@ class Verifier:
         self.media_root, self.batch_tokens = options.media_root, options.batch_tokens
         self.read_threads = options.read_threads
         self.prefixes = PrefixCache(options.prefix_cache_gib)
-        layout, pad_id = parts.encoder.layout, parts.encoder.pad_id
-        self.scorer = PrefixScorer(self.model, parts.head, layout, pad_id, self.prefixes, parts.claims_per_row)
-        self.reader = SegmentReader(
+        self.scorer: Any
+        if isinstance(self.model, VllmNetwork):
+            self.scorer, reader = VllmScorer(self.model, threading.RLock(), parts.claims_per_row), VllmReader
+        else:
+            layout, pad_id = parts.encoder.layout, parts.encoder.pad_id
+            self.scorer = PrefixScorer(self.model, parts.head, layout, pad_id, self.prefixes, parts.claims_per_row)
+            reader = SegmentReader
+        self.reader = reader(
             parts.encoder,
             self.scorer,
             options.media_root,
@@ -128,6 +137,8 @@ class Verifier:
         untrained_evidence: bool = False,
         read_threads: int | None = None,
         merge: bool = True,
+        engine: Engine = "own",
+        engine_options: dict[str, Any] | None = None,
     ) -> Verifier:
         """Load a verifier directory, after checking it (docs/verifier-directory.md).
 
@@ -151,9 +162,12 @@ class Verifier:
                 least 2 and at most 16. Twice as many wait, decoded, for the network.
             merge: put the adapter into the weights, which saves its layers' time, where these are not quantised and the
                 golden margins then stay within tolerance; False keeps it apart.
+            engine: "vllm" has vLLM compute the margins (docs/interchange.md), of a merged next-token verifier whose
+                golden margins it then gives within tolerance.
+            engine_options: further arguments of `vllm.LLM`.
 
         Raises:
-            ConfigError: an argument that is out of range.
+            ConfigError: an argument that is out of range, or that this engine cannot follow.
             DirectoryError: damaged, foreign or hostile files, other packages, another base than the one trained on,
                 another tokenizer.
             CalibrationError: a calibration fitted on margins that this verifier does not make.
@@ -162,6 +176,10 @@ class Verifier:
             media_root, frame_cache, vision_cache, prefix_cache_gib, batch_tokens, untrained_evidence, read_threads
         )
         how: dict[str, Any] = {"revision": revision, "device": device, "dtype": dtype, "quantization": quantization}
+        if engine == "vllm":
+            return cls._of_vllm(path_or_hub_id, how, options, engine_options)
+        if engine != "own" or engine_options is not None:
+            raise ConfigError(f'engine: must be "own", without options, or "vllm", got {engine!r}; leave it out')
         parts = load_parts(path_or_hub_id, **how, base=base, adapter=adapter)
         check_aggregation(parts.decision, parts.windowing, Path(path_or_hub_id))
         if merge and has_adapter_to_merge(parts.model) and parts.directory and (parts.directory / GOLDEN).is_file():
@@ -171,6 +189,21 @@ class Verifier:
                 parts = load_parts(path_or_hub_id, **how, base=base, adapter=adapter)
         return cls(parts, options)
 
+    @classmethod
+    def _of_vllm(
+        cls, path: str | Path, how: dict[str, Any], options: ScoringOptions, engine_options: dict[str, Any] | None
+    ) -> Verifier:
+        """A verifier whose margins vLLM computes, refused where its golden margins are others."""
+        if options.vision_cache is not None:
+            raise ConfigError('vision_cache: belongs to our own engine, got engine="vllm"; leave it out')
+        parts = load_parts(path, **how, network=lambda folder, config: VllmNetwork(folder, config, engine_options))
+        check_aggregation(parts.decision, parts.windowing, Path(path))
+        verifier = cls(parts, options)
+        if (why := _golden_differ(verifier)) is not None:
+            raise DirectoryError(f"{path}: vLLM does not give its margins, {why}; use the default engine")
+        verifier.notes = (*verifier.notes, "margins are computed by vLLM")
+        return verifier
+
     def __repr__(self) -> str:
         return verifier_text(self)
 
@@ -179,7 +212,9 @@ class Verifier:
 
     @property
     def device(self) -> torch.device:
-        """Where it runs."""
+        """Where it runs; vLLM chooses its own, and is given what lies in this machine's memory."""
+        if isinstance(self.model, VllmNetwork):
+            return torch.device("cpu")
         return next(self.model.parameters()).device
 
     def to(self, device: str | int | torch.device) -> Verifier:
@@ -192,6 +227,8 @@ class Verifier:
         """
         if isinstance(device, torch.dtype):
             raise ConfigError(f"to: moves to a device, got {device}; load it anew with from_pretrained(dtype=...)")
+        if isinstance(self.model, VllmNetwork):
+            raise ConfigError(f"to: vLLM chose its device when it started, got {device}; load it anew")
         with self.scorer.lock:
             before = self.device
             self.prefixes.clear()
@@ -396,7 +433,7 @@ class Verifier:
             by_prefix.setdefault(pair.evidence, []).append(pair)
         margins = {}
         for shown, group in by_prefix.items():
-            encoded = self.encoder.evidence(shown, media)
+            encoded = self.reader.encoded(shown, media)
             ids = tuple(self.encoder.claim_ids(pair.claim, pair.context) for pair in group)
             self.encoder.check_length(encoded, ids)
             margins |= {id(p): m for p, m in zip(group, self.scorer.score([Segment(encoded, ids)])[0], strict=True)}

@@ -26,6 +26,7 @@ EXTRAS = {
     "en_core_web_sm": "negatives",
     "wn": "negatives",
     "gguf": "gguf",
+    "vllm": "vllm",
 }
 
 
