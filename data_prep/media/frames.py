@@ -54,6 +54,8 @@ _FittedFrames = dict[
     int, tuple[tuple[int, ...], np.ndarray]
 ]  # number of a frame -> its decoded shape, what is kept of it
 
+_FramesInWork = dict[int, tuple[tuple[int, ...], Future[np.ndarray]]]  # the same, while they are fitted
+
 _WHOLE_FRAMES = 4  # decoded frames that may wait to be fitted
 
 
@@ -128,7 +130,7 @@ def _runs(index: PacketIndex, wanted: Sequence[int]) -> list[list[int]]:
 
 
 def _read_runs(path: str, index: PacketIndex, runs: list[list[int]], fit: Fit, seek: bool) -> _FittedFrames:
-    frames: _FittedFrames = {}
+    frames: _FramesInWork = {}
     leaves_out = _leaves_out(path, index)
     with open_video(path) as (container, stream), ThreadPoolExecutor(1, thread_name_prefix="fit") as pool:
         fitting = _Fitting(fit, pool)
@@ -173,8 +175,8 @@ class _Fitting:
 
 def _decode_run(
     path: str, index: PacketIndex, run: list[int], fitting: _Fitting, decoded: Iterator[Any]
-) -> dict[int, tuple[tuple[int, ...], Future[np.ndarray]]]:
-    frames: dict[int, tuple[tuple[int, ...], Future[np.ndarray]]] = {}
+) -> _FramesInWork:
+    frames: _FramesInWork = {}
     missing = {int(index.pts[i]): i for i in run}
     last_pts, reason = None, "nothing for it up to"
     try:

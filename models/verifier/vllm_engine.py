@@ -132,7 +132,7 @@ class VllmReader(SegmentReader):
     def encoded(self, evidence: tuple[Evidence, ...], media: Any) -> EncodedEvidence:
         """As the encoder has it, with what vLLM is given in the place of pixels."""
         whole = self.encoder.evidence(evidence, media)
-        common = {field.name: getattr(whole, field.name) for field in fields(EncodedEvidence)}
+        common: dict[str, Any] = {field.name: getattr(whole, field.name) for field in fields(EncodedEvidence)}
         shown, names = _shown(media, self.encoder, whole.vision)
         ids = tuple(self.encoder.unexpanded_ids(evidence).tolist())
         return ServedEvidence(**(common | {"vision": {}}), prompt_ids=ids, shown=shown, names=names)
