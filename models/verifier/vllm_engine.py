@@ -74,9 +74,10 @@ class VllmNetwork:
         self.config = check_served(directory, config)
         vllm = optional_package("vllm", 'engine="vllm"')
         self.words = LabelWords(config.supported_id, config.refuted_id)
+        text = self.config.get_text_config()
         given: dict[str, Any] = {
             "dtype": config.dtype,
-            "max_model_len": config.max_tokens + 1,  # and the verdict
+            "max_model_len": min(config.max_tokens + 1, text.max_position_embeddings),  # and the verdict
             "enable_prefix_caching": True,
             "logprobs_mode": "processed_logprobs",
             "max_logprobs": 2,
@@ -132,10 +133,11 @@ class VllmReader(SegmentReader):
     def encoded(self, evidence: tuple[Evidence, ...], media: Any) -> EncodedEvidence:
         """As the encoder has it, with what vLLM is given in the place of pixels."""
         whole = self.encoder.evidence(evidence, media)
-        common: dict[str, Any] = {field.name: getattr(whole, field.name) for field in fields(EncodedEvidence)}
+        values: dict[str, Any] = {field.name: getattr(whole, field.name) for field in fields(EncodedEvidence)}
+        values["vision"] = {}
         shown, names = _shown(media, self.encoder, whole.vision)
         ids = tuple(self.encoder.unexpanded_ids(evidence).tolist())
-        return ServedEvidence(**(common | {"vision": {}}), prompt_ids=ids, shown=shown, names=names)
+        return ServedEvidence(**values, prompt_ids=ids, shown=shown, names=names)
 
 
 class VllmScorer:
