@@ -4,13 +4,16 @@ python eval/predict.py --verifier runs/demo/draft --data runs/demo/data --split 
 proofreel predict --verifier DIR --data DIR --split test --out test.parquet --controls mismatched-evidence
 python eval/predict.py --zero-shot configs/teacher_endpoint.yaml --data DIR --split train --out teacher/train.parquet
 accelerate launch --num_processes 8 eval/predict.py --zero-shot configs/teacher_72b_nf4.yaml --data DIR --split ...
+proofreel predict --verifier DIR --data DIR --split test --out test.parquet --engine ray --actors 8 --gpus-per-actor 1
 
 Stopped at any moment and started again with the same words, by as many processes as you like, it goes on where it was.
 """
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +103,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_running(parser: argparse.ArgumentParser) -> None:
     """How it runs, which changes no margin."""
+    from proofreel.eval.scoring import add_ray_options
+
     parser.add_argument("--base", type=Path, help="base checkpoint, if not where the verifier says")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ...; default: a GPU if there is one, one per process")
     parser.add_argument(
@@ -117,6 +122,8 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows-per-block", type=int, default=256, help="what an interruption may cost each process (default: 256)"
     )
+    parser.add_argument("--engine", choices=["own", "ray"], default="own", help="who computes: this process, a cluster")
+    add_ray_options(parser)
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -127,6 +134,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ConfigError(f"--out: must be a Parquet file, got {args.out}; name it ....parquet")
     if args.zero_shot is None:
         return
+    if args.engine == "ray":
+        raise ConfigError("--engine: only --verifier is spread over a cluster, got ray; leave it out for --zero-shot")
     if args.base is not None:
         raise ConfigError(f"--base: the config names the checkpoint, got {args.base}; leave it out")
     if "zero-shot" in args.controls:
@@ -139,38 +148,50 @@ def _score(args: argparse.Namespace, pairs: list[Any], controls: Sequence[str | 
     from proofreel.eval.scoring import CONTROLS as CHANGED
     from proofreel.eval.scoring import Share, question_of, score_in_bulk
 
-    judge, model = _zero_shot(args) if args.zero_shot else _verifier(args, controls[0])
-    for control in controls:
-        rows = CHANGED[control](pairs) if control is not None and control in CHANGED else pairs
-        source = question_of(judge) | {
-            "manifest_sha256": sha256_of(args.data / "manifest.json"),
-            "control": "claim-only" if args.claim_only else control,
-        }
-        out = args.out if control is None else args.out.with_name(f"{args.out.stem}-{control}{args.out.suffix}")
-        summary = score_in_bulk(
-            out,
-            judge,
-            rows,
-            source | ({"model": model} if model else {}),
-            share=Share.of_launcher(),
-            rows_per_block=args.rows_per_block,
-            overwrite=args.overwrite,
-            tell=lambda text: print(text, file=sys.stderr),
-        )
-        if summary is not None:
-            _tell(out, summary)
-    if hasattr(judge, "summary"):
-        print(judge.summary(), file=sys.stderr)
+    with _judge(args, controls[0]) as (judge, model, elsewhere):
+        for control in controls:
+            rows = CHANGED[control](pairs) if control is not None and control in CHANGED else pairs
+            source = (question_of(judge) if elsewhere is None else judge.question) | {
+                "manifest_sha256": sha256_of(args.data / "manifest.json"),
+                "control": "claim-only" if args.claim_only else control,
+            }
+            out = args.out if control is None else args.out.with_name(f"{args.out.stem}-{control}{args.out.suffix}")
+            summary = score_in_bulk(
+                out,
+                judge,
+                rows,
+                source | ({"model": model} if model else {}),
+                share=Share.of_launcher(),
+                rows_per_block=args.rows_per_block,
+                overwrite=args.overwrite,
+                tell=lambda text: print(text, file=sys.stderr),
+                elsewhere=elsewhere,
+            )
+            if summary is not None:
+                _tell(out, summary)
+        if hasattr(judge, "summary"):
+            print(judge.summary(), file=sys.stderr)
 
 
-def _verifier(args: argparse.Namespace, control: str | None) -> tuple[Any, None]:
+@contextmanager
+def _judge(args: argparse.Namespace, control: str | None) -> Iterator[tuple[Any, dict[str, Any] | None, Any]]:
+    """Who answers, the name and revision of an untrained model, and what scores blocks elsewhere."""
+    from proofreel.eval.scoring import judge_of_engine
+
+    if args.zero_shot is not None:
+        yield *_zero_shot(args), None
+        return
+    _warn_of_own_rows(args)
+    with judge_of_engine(args, partial(_verifier, args, control), None) as (judge, elsewhere):
+        yield judge, None, elsewhere
+
+
+def _verifier(args: argparse.Namespace, control: str | None, frame_cache: Any) -> Any:
     """The verifier on this process's own device; of the control `zero-shot` the base, without its adapter.
 
     What is left without sound may be a kind of evidence that the verifier never saw: it is asked all the same.
     """
-    from proofreel.data_prep.dataset import train_shards
     from proofreel.eval.scoring import own_device
-    from proofreel.models.directory import trained_on
     from proofreel.models.verifier import Verifier
 
     verifier = Verifier.from_pretrained(
@@ -178,7 +199,7 @@ def _verifier(args: argparse.Namespace, control: str | None) -> tuple[Any, None]
         device=args.device or own_device(),
         base=args.base,
         adapter=control != "zero-shot",
-        frame_cache=_frame_cache(args),
+        frame_cache=frame_cache,
         vision_cache=args.vision_cache,
         prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
         batch_tokens=args.batch_tokens,
@@ -186,13 +207,19 @@ def _verifier(args: argparse.Namespace, control: str | None) -> tuple[Any, None]
         read_threads=args.read_threads,
         merge=not args.no_merge,
     )
+    return verifier if args.windowing is None else verifier.with_windowing(args.windowing)
+
+
+def _warn_of_own_rows(args: argparse.Namespace) -> None:
+    from proofreel.data_prep.dataset import train_shards
+    from proofreel.models.directory import trained_on
+
     if args.split == "train" and trained_on(args.verifier) == train_shards(args.data):
         print(
             "warning: the verifier was trained on these very rows, and is surer of them than of new ones, whatever its "
             "calibration: as a teacher it says little more of them than their labels do (docs/distillation.md)",
             file=sys.stderr,
         )
-    return (verifier if args.windowing is None else verifier.with_windowing(args.windowing)), None
 
 
 def _zero_shot(args: argparse.Namespace) -> tuple[Any, dict[str, Any]]:

@@ -4,6 +4,7 @@ proofreel score checkpoints/kitchen-verifier --claims claims.csv --media videos/
 proofreel score hub/verifier --claims generations.json --media videos/ --transcripts subtitles/ --out scored.parquet
 accelerate launch --num_processes 8 -m proofreel.score DIR --claims claims.parquet --media videos/ --out scored.parquet
 accelerate launch --config_file configs/accelerate_machines.yaml proofreel/score.py DIR --claims ... (a shared disk)
+proofreel score DIR --claims claims.parquet --out scored.parquet --engine ray --actors 8 --gpus-per-actor 1
 
 Stopped at any moment and started again with the same words, by as many processes as you like, it goes on where it was.
 The exit status is 0 if every row has a score, 3 if the file is written and some rows have none (under a launcher 0), 1
@@ -18,6 +19,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +81,7 @@ def _check_out(out: Path) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     from proofreel.data_prep.exports import claim_formats
+    from proofreel.eval.scoring import add_ray_options
 
     parser = CommandParser(prog="proofreel score", description=__doc__)
     parser.add_argument("directory", help="verifier or cascade directory, or hub id")
@@ -112,6 +115,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-merge", action="store_true", help="keep the adapter apart from the weights: slower")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that holds something else")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
+    parser.add_argument("--engine", choices=["own", "ray"], default="own", help="who computes: this process, a cluster")
+    add_ray_options(parser)
     return parser
 
 
@@ -166,39 +171,38 @@ def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
     """
     from proofreel.core import RowError
     from proofreel.data_prep.exports import given_rows, rows_sha256
-    from proofreel.eval.scoring import Share, score_in_bulk, with_every_row, write_scored_rows
+    from proofreel.eval.scoring import Share, judge_of_engine, score_in_bulk, with_every_row, write_scored_rows
 
     share = Share.of_launcher()
     is_parquet = args.out.suffix == ".parquet"
     predictions = args.out if is_parquet else args.out.with_name(f"{args.out.name}.predictions.parquet")
     if args.out.exists() and not predictions.exists() and not args.overwrite:
         raise RowError(f"{args.out}: holds something else, got no {predictions.name}; name another file or --overwrite")
-    verifier = _opened(args)
-    verifier = verifier if args.prior is None else verifier.with_prior(args.prior)
-    for note in verifier.notes if share.rank == 0 else ():
-        print(f"note: {note}", file=sys.stderr)
-    totals = score_in_bulk(
-        predictions,
-        verifier,
-        claims.pairs,
-        {"claims": args.claims.name, "format": claims.format, "rejected": len(claims.rejected)},
-        share=share,
-        operating_point=args.operating_point,
-        rows_per_block=args.rows_per_block,
-        progress=not args.quiet,
-        overwrite=args.overwrite,
-        tell=lambda text: print(text, file=sys.stderr),
-        finish=(lambda table: with_every_row(table, given_rows(args.claims, claims))) if is_parquet else None,
-        finish_source={"rows_sha256": rows_sha256(args.claims)},
-    )
+    with judge_of_engine(args, partial(_opened, args), args.media) as (verifier, elsewhere):
+        for note in verifier.notes if share.rank == 0 else ():
+            print(f"note: {note}", file=sys.stderr)
+        totals = score_in_bulk(
+            predictions,
+            verifier,
+            claims.pairs,
+            {"claims": args.claims.name, "format": claims.format, "rejected": len(claims.rejected)},
+            share=share,
+            operating_point=args.operating_point,
+            rows_per_block=args.rows_per_block,
+            progress=not args.quiet,
+            overwrite=args.overwrite,
+            tell=lambda text: print(text, file=sys.stderr),
+            finish=(lambda table: with_every_row(table, given_rows(args.claims, claims))) if is_parquet else None,
+            finish_source={"rows_sha256": rows_sha256(args.claims)},
+            elsewhere=elsewhere,
+        )
     if totals is not None and not is_parquet:
         write_scored_rows(args.out, predictions, given_rows(args.claims, claims))
     return totals
 
 
-def _opened(args: argparse.Namespace) -> Any:
+def _opened(args: argparse.Namespace, frame_cache: Any) -> Any:
     """The verifier or cascade, on this process's own device."""
-    from proofreel.data_prep.media import FrameCache
     from proofreel.eval.scoring import own_device
     from proofreel.models.cascades import Cascade, is_cascade
     from proofreel.models.directory import find_verifier
@@ -206,12 +210,12 @@ def _opened(args: argparse.Namespace) -> Any:
 
     folder = find_verifier(args.directory, args.revision)
     options: dict[str, Any] = {} if args.base is None else {"base": args.base}
-    return (Cascade if is_cascade(folder) else Verifier).from_pretrained(
+    verifier = (Cascade if is_cascade(folder) else Verifier).from_pretrained(
         folder,
         device=args.device or own_device(),
         dtype=args.dtype,
         media_root=args.media,
-        frame_cache=FrameCache(args.frame_cache) if args.frame_cache else None,
+        frame_cache=frame_cache,
         prefix_cache_gib=0.0,  # all claims about a segment are asked together, and none later
         batch_tokens=args.batch_tokens,
         untrained_evidence=args.untrained_evidence,
@@ -220,6 +224,7 @@ def _opened(args: argparse.Namespace) -> Any:
         **({} if args.engine == "own" else {"engine": args.engine}),
         **options,
     )
+    return verifier if args.prior is None else verifier.with_prior(args.prior)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
         refuse_teacher_file,
         write_predictions,
     )
+    from .ray_blocks import (
+        Stages,
+        VerifierFacts,
+        facts_of,
+        judge_of_engine,
+        packed,
+        quiet_data,
+        ray_cluster,
+        ray_engine,
+    )
+    from .ray_workers import RayWorkers, add_ray_options, ray_workers
     from .score import predict, question_of, score_to
     from .scored_rows import with_every_row, write_scored_rows
 
@@ -25,17 +36,28 @@ __all__ = [
     "CONTROLS",
     "CROSS_FITTED",
     "Prediction",
+    "RayWorkers",
     "Share",
+    "Stages",
+    "VerifierFacts",
+    "add_ray_options",
+    "facts_of",
     "groups_of",
     "hide_evidence",
     "join_folds",
+    "judge_of_engine",
     "labels_of",
     "margins_of",
     "mismatch_evidence",
     "mismatch_sound",
     "own_device",
+    "packed",
     "predict",
     "question_of",
+    "quiet_data",
+    "ray_cluster",
+    "ray_engine",
+    "ray_workers",
     "read_predictions",
     "refuse_teacher_file",
     "remove_sound",

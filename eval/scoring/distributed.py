@@ -1,9 +1,10 @@
 """Scoring by one or several processes into one file: blocks of evidence, in any order, joined in the order of the rows.
 
 Rows are put together by evidence, and these cut into blocks, the same ones however many processes there are. Process r
-of W takes blocks r, r + W, ...; each is a predictions file of its own in `<file>.blocks/`, written as `resumable` does.
-As every block is scored by itself, who scores it, and when, changes nothing. The first process waits for all blocks and
-joins them. Processes meet in that folder only: there is nothing between them that could time out.
+of W begins with blocks r, r + W, ...; each is a predictions file of its own in `<file>.blocks/`, written by `score_to`.
+As every block is scored by itself, who scores it, and when, changes nothing: who has done his own takes those that
+nobody works on, a slow or dead process's too. The first process joins them. Processes meet in that folder only, where
+a block is locked by who scores it; for one that stays locked the first process waits `wait_limit_s` and no longer.
 """
 
 from __future__ import annotations
@@ -26,10 +27,23 @@ from tqdm import tqdm
 from ...core import Pair, RowError, evidence_key
 from ...models.decision import Decision, Judge
 from .predictions import with_source
-from .score import ScoringSummary, difference, identity, into_place, score_to, scored
+from .score import ScoringSummary, TakenError, difference, identity, into_place, score_to, scored
 
 ROWS_PER_BLOCK = 256
+WAIT_LIMIT_S = 6 * 3600.0
 _POLL_S, _TELL_EVERY_S, _LINE_EVERY_S = 0.2, 60.0, 30.0
+
+
+@dataclass(frozen=True)
+class Block:
+    """Rows that are scored together, and the predictions file that they are scored into."""
+
+    file: Path
+    rows: list[Pair]
+
+
+BlockEngine = Callable[[Sequence[Block], dict[str, Any], bool, Callable[[int], Any]], None]
+"""Scores blocks elsewhere, such as on a cluster: blocks, their source, whether to overwrite, and who hears of rows."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +103,8 @@ def score_in_bulk(
     tell: Callable[[str], Any] = print,
     finish: Callable[[pa.Table], pa.Table] | None = None,
     finish_source: Mapping[str, Any] | None = None,
+    elsewhere: BlockEngine | None = None,
+    wait_limit_s: float = WAIT_LIMIT_S,
 ) -> ScoringSummary | None:
     """Score pairs into a predictions file with two more columns: `verdict`, by the operating point, and `answer`.
 
@@ -107,6 +123,9 @@ def score_in_bulk(
         finish: makes the table that is written of the joined one; its rows may be more.
         finish_source: what else the metadata should say of the whole file, but not of its blocks: where only this
             changes, nothing is scored again.
+        elsewhere: scores the blocks instead of this process, which then needs no more of the verifier than its
+            fingerprint, decision, windowing and notes.
+        wait_limit_s: seconds without a new block for which the first process waits for those that others hold.
 
     Returns:
         What the file holds; None in every process but the first.
@@ -125,22 +144,19 @@ def score_in_bulk(
         if share.rank == 0:
             shutil.rmtree(folder, ignore_errors=True)
         return scored(path, len(pairs)) if share.rank == 0 else None
-    blocks = blocks_of(pairs, rows_per_block)
-    files = [folder / f"block-{number:06}.parquet" for number in range(len(blocks))]
-    own = range(share.rank, len(blocks), share.world)
-    rows_of = {b: [pairs[i] for i in blocks[b]] for b in own}
-    done = {b for b in own if files[b].is_file() and not difference(files[b], identity(verifier, rows_of[b], source))}
-    n_found = sum(len(blocks[b]) for b in done)
-    with _bar(sum(map(len, rows_of.values())), n_found, progress and share.rank == 0) as bar:
-        with_bar: Any = _WithBar(verifier, bar)
-        for b in own:
-            if b not in done:
-                options = {"rows_per_part": len(rows_of[b]), "progress": False, "overwrite": overwrite}
-                score_to(files[b], with_bar, rows_of[b], source, **options)
-    if share.rank:
-        return None
-    _wait(files, [identity(verifier, [pairs[i] for i in block], source) for block in blocks], overwrite, tell)
-    _join(path, files, blocks, judge, verifier.decision, whole, finish)
+    places = blocks_of(pairs, rows_per_block)
+    blocks = [Block(folder / f"block-{n:06}.parquet", [pairs[i] for i in block]) for n, block in enumerate(places)]
+    left = [b for b in blocks if not _is_there(b, verifier, source)]
+    n_found = len(pairs) - sum(len(b.rows) for b in left)
+    with _bar(len(pairs) if elsewhere else _of_share(blocks, share), n_found, progress and share.rank == 0) as bar:
+        if elsewhere is not None:
+            elsewhere(left, source, overwrite, bar.update)
+        work = _Work(blocks, _WithBar(verifier, bar), source, overwrite, lambda: not difference(path, whole))
+        work.score(share)
+        if share.rank:
+            return None
+        work.wait(tell, wait_limit_s)
+    _join(path, [b.file for b in blocks], places, judge, verifier.decision, whole, finish)
     shutil.rmtree(folder)
     return scored(path, n_found)
 
@@ -177,26 +193,62 @@ class _WithBar:
         return self.verifier.score_pairs(pairs, progress=self.bar.update)
 
 
-def _wait(
-    files: Sequence[Path], sources: Sequence[dict[str, Any]], overwrite: bool, tell: Callable[[str], Any]
-) -> None:
-    """Until every block is there; a block of something else is an error, unless it is about to be replaced."""
-    left, since = dict(zip(files, sources, strict=True)), time.monotonic()
-    while left:
-        for file, source in list(left.items()):
-            if not file.is_file():
-                continue
-            if not (other := difference(file, source)):
-                del left[file]
-            elif not overwrite:
-                raise RowError(f"{file}: holds something else, got {other}; remove {file.parent}, or pass overwrite")
-        if left:
-            if time.monotonic() - since > _TELL_EVERY_S:
-                since = time.monotonic()
-                tell(
-                    f"waiting for {len(left)} of {len(files)} blocks of other processes, first {next(iter(left)).name}"
+@dataclass(frozen=True)
+class _Work:
+    """All blocks of a file, as one of several processes works on them; `is_joined` says that nothing is left."""
+
+    blocks: Sequence[Block]
+    verifier: Any
+    source: dict[str, Any]
+    overwrite: bool
+    is_joined: Callable[[], bool]
+
+    def score(self, share: Share) -> None:
+        """Score one's own blocks in order, then others' from the last one back; leave out those that are taken."""
+        own = self.blocks[share.rank :: share.world]
+        others = [b for n, b in enumerate(self.blocks) if n % share.world != share.rank]
+        for block in [*own, *reversed(others)]:
+            self._score(block)
+
+    def wait(self, tell: Callable[[str], Any], limit_s: float) -> None:
+        """Until every block is there; takes over those that a process left. `RowError` where none comes in time."""
+        left, since, told = list(self.blocks), time.monotonic(), time.monotonic()
+        while still := [block for block in left if not self._score(block)]:
+            now = time.monotonic()
+            since = now if len(still) < len(left) else since
+            left = still
+            what = f"{len(left)} of {len(self.blocks)} blocks of other processes, first {left[0].file.name}"
+            if now - since > limit_s:
+                raise RowError(
+                    f"{left[0].file.parent}: a block must come every {limit_s:g} s, got none while waiting for {what}; "
+                    "end the process that holds it and run this again: it goes on, or wait longer (wait_limit_s)"
                 )
+            if now - told > _TELL_EVERY_S:
+                told = now
+                tell(f"waiting for {what}")
             time.sleep(_POLL_S)
+
+    def _score(self, block: Block) -> bool:
+        """Score a block unless it is there; False where another process is at it."""
+        is_gone = not block.file.is_file() and self.is_joined()
+        if is_gone or _is_there(block, self.verifier, self.source):
+            return True
+        options = {"rows_per_part": len(block.rows), "progress": False, "overwrite": self.overwrite}
+        try:
+            score_to(block.file, self.verifier, block.rows, self.source, **options)
+        except TakenError:
+            return False
+        return True
+
+
+def _is_there(block: Block, verifier: Any, source: dict[str, Any]) -> bool:
+    """Whether a block's file holds its rows as this verifier scores them."""
+    return block.file.is_file() and not difference(block.file, identity(verifier, block.rows, source))
+
+
+def _of_share(blocks: Sequence[Block], share: Share) -> int:
+    """Rows that a process begins with."""
+    return sum(len(block.rows) for block in blocks[share.rank :: share.world])
 
 
 def _join(

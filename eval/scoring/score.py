@@ -73,6 +73,10 @@ def question_of(judge: Verifier | HostedVerifier) -> dict[str, Any]:
     return {"prompt_sha256": judge.encoder.prompt.sha256, "labels": list(judge.head.labels)}
 
 
+class TakenError(RowError):
+    """Another process is writing this very file; it holds the lock until its end, by whatever death."""
+
+
 ROWS_PER_PART = 1024
 SHOWN_FAILURES = SHOWN_NOTES = 10
 
@@ -182,7 +186,7 @@ def _alone(path: Path) -> Iterator[Path]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go, by whatever death
         except BlockingIOError:
-            raise RowError(f"{path}: another process is writing it, got a locked {parts}; wait for its end") from None
+            raise TakenError(f"{path}: another process is writing it, got a locked {parts}; wait for its end") from None
         yield parts
         shutil.rmtree(parts)
 

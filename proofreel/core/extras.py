@@ -27,6 +27,7 @@ EXTRAS = {
     "wn": "negatives",
     "gguf": "gguf",
     "vllm": "vllm",
+    "ray": "ray",
 }
 
 
