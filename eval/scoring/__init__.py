@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         ray_cluster,
         ray_engine,
     )
-    from .ray_workers import RayWorkers, add_ray_options, ray_workers
+    from .ray_options import RayWorkers, add_ray_options, ray_workers
     from .score import predict, question_of, score_to
     from .scored_rows import with_every_row, write_scored_rows
 

@@ -27,7 +27,7 @@ from ...data_prep.media import FrameCache, Frames, FrameSampling, fetched, guard
 from ...models.decision import Decision
 from ...models.inputs import silent
 from .distributed import Block, BlockEngine
-from .ray_workers import RayWorkers, ray_workers
+from .ray_options import RayWorkers, ray_workers
 from .score import question_of, score_to
 
 Opener = Callable[[Any], Any]

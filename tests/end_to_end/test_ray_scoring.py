@@ -17,7 +17,7 @@ from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, VideoSegment
 from proofreel.eval.scoring.distributed import score_in_bulk
 from proofreel.eval.scoring.ray_blocks import facts_of, packed, ray_cluster, ray_engine, unpacked
-from proofreel.eval.scoring.ray_workers import RayWorkers
+from proofreel.eval.scoring.ray_options import RayWorkers
 from proofreel.models.verifier.verifier import Verifier
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "verifier_v1_1"
