@@ -111,11 +111,15 @@ def _parser() -> argparse.ArgumentParser:
         "--untrained-evidence", action="store_true", help="also ask about kinds of evidence the verifier never saw"
     )
     parser.add_argument("--read-threads", type=int, help="segments decoded at once; default: one for each core")
-    parser.add_argument("--engine", choices=("own", "vllm"), default="own", help="who computes (docs/interchange.md)")
     parser.add_argument("--no-merge", action="store_true", help="keep the adapter apart from the weights: slower")
     parser.add_argument("--overwrite", action="store_true", help="replace a file that holds something else")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
-    parser.add_argument("--engine", choices=["own", "ray"], default="own", help="who computes: this process, a cluster")
+    parser.add_argument(
+        "--engine",
+        choices=["own", "ray", "vllm"],
+        default="own",
+        help="who computes: this process, a cluster (docs/many-machines.md), or vLLM (docs/interchange.md)",
+    )
     add_ray_options(parser)
     return parser
 
@@ -221,7 +225,7 @@ def _opened(args: argparse.Namespace, frame_cache: Any) -> Any:
         untrained_evidence=args.untrained_evidence,
         read_threads=args.read_threads,
         merge=not args.no_merge,
-        **({} if args.engine == "own" else {"engine": args.engine}),
+        **({"engine": "vllm"} if args.engine == "vllm" else {}),
         **options,
     )
     return verifier if args.prior is None else verifier.with_prior(args.prior)

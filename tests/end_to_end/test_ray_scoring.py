@@ -98,6 +98,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing_and_whole_blocks_are_kept
     assert score_in_bulk(path, facts, pairs, **options).n_found == 21
 
 
+@pytest.mark.nightly
 def test_a_dataset_is_scored_by_parts_with_its_bad_rows(cluster, media, pairs, whole, tmp_path):
     from ray import data
 
@@ -125,6 +126,7 @@ def test_a_dataset_is_scored_by_parts_with_its_bad_rows(cluster, media, pairs, w
     assert before == {file: file.stat().st_mtime_ns for file in before}
 
 
+@pytest.mark.nightly
 def test_the_command_scores_on_ray(cluster, tmp_path, capsys):
     rows = [{"claim": f"Object {i} is red ball.", "text": f"Ball {i % 3} is red."} for i in range(9)]
     claims = tmp_path / "claims.jsonl"

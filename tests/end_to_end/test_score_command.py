@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from proofreel.eval import scoring
 from proofreel.eval.scoring import distributed
 from proofreel.eval.scoring.distributed import Share, blocks_of, score_in_bulk
 from proofreel.eval.scoring.predictions import read_predictions
+from proofreel.eval.scoring.score import _alone
 from proofreel.models.verifier.verifier import Verifier
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,11 +102,18 @@ def test_several_processes_give_the_file_of_one_whoever_comes_first(verifier, wh
 
 
 def test_a_run_is_taken_up_by_any_number_of_processes(verifier, whole, tmp_path, monkeypatch):
-    path, asked = tmp_path / "scored.parquet", []
-    run(path, verifier, share=Share(1, 3))
-    n_done = len(list((tmp_path / "scored.parquet.blocks").glob("block-*.parquet")))
-    assert n_done == 2
-    ask = Verifier.score_pairs
+    path, asked, ask = tmp_path / "scored.parquet", [], Verifier.score_pairs
+    stopped = iter([False, False, True])
+
+    def until_stopped(verifier, pairs, **options):
+        if next(stopped):
+            raise KeyboardInterrupt
+        return ask(verifier, pairs, **options)
+
+    monkeypatch.setattr(Verifier, "score_pairs", until_stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run(path, verifier, share=Share(1, 3))
+    assert len(list((tmp_path / "scored.parquet.blocks").glob("block-*.parquet"))) == 2
     monkeypatch.setattr(Verifier, "score_pairs", lambda s, p, **k: asked.extend(p) or ask(s, p, **k))
     found = run(path, verifier)
     assert found.n_found + len(asked) == 40
@@ -129,16 +138,30 @@ def test_blocks_of_something_else_are_refused_or_replaced(verifier, whole, tmp_p
     assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
 
 
-def test_the_first_process_waits_and_says_for_whom(verifier, whole, tmp_path, monkeypatch):
-    path, told = tmp_path / "scored.parquet", []
+@pytest.mark.parametrize("rank", [0, 1])
+def test_blocks_of_a_process_that_never_came_are_scored_by_the_others(verifier, whole, tmp_path, rank):
+    path = tmp_path / "scored.parquet"
+    run(path, verifier, share=Share(rank, 2))
+    if rank:
+        assert len(list((tmp_path / "scored.parquet.blocks").glob("block-*.parquet"))) == 5
+        run(path, verifier, share=Share(0, 2))
+    assert_same(path, whole)
+
+
+def test_the_first_process_waits_and_says_for_whom_until_a_limit(verifier, whole, tmp_path, monkeypatch):
+    path, told, held = tmp_path / "scored.parquet", [], ExitStack()
     monkeypatch.setattr(distributed, "_TELL_EVERY_S", -1.0)
+    block = tmp_path / "scored.parquet.blocks" / "block-000003.parquet"
+    held.enter_context(_alone(block))
+    with pytest.raises(RowError, match="block-000003"):
+        run(path, verifier, wait_limit_s=0.0)
 
     def tell(text: str) -> None:
         told.append(text)
-        run(path, verifier, share=Share(1, 2))
+        held.close()
 
-    assert run(path, verifier, share=Share(0, 2), tell=tell).n_rows == 40
-    assert "waiting for" in told[0]
+    assert run(path, verifier, tell=tell).n_rows == 40
+    assert "waiting for 1 of 5 blocks" in told[0]
     assert_same(path, whole)
 
 
