@@ -1,6 +1,6 @@
 """Scoring on Ray: one process, then 1 and 2 actors on this machine; rows a second, and a second of decoding CPU.
 
-python benchmarks/ray_score.py --out benchmarks/results/ray_score.md
+python -m benchmarks.ray_score --out benchmarks/results/ray_score.md
 
 Each side scores the same claims about spans of one clip into a file of its own; all files must agree. Sides take turns,
 in one cluster that is started before. CPU seconds stand beside wall time, as a shared machine changes only the latter.
@@ -106,7 +106,7 @@ def page(
     return [
         "# Scoring on Ray",
         "",
-        f"`python benchmarks/ray_score.py --claims {args.claims} --rounds {args.rounds}` on {made_on(began)}",
+        f"`python -m benchmarks.ray_score --claims {args.claims} --rounds {args.rounds}` on {made_on(began)}",
         f"Load of the machine at the end: {os.getloadavg()[0]:.1f}. Ray's workers run at a lower priority than other",
         "processes, so that on a busy machine wall times say little of Ray; they include the start of the actors.",
         "",
@@ -117,7 +117,7 @@ def page(
         *rows,
         "",
         f"Largest difference of a probability from one process: {differs:.2g}.",
-        f"CPU seconds of one process, its decoding children apart: {min(cpu_s):.1f}, {n / min(cpu_s):.1f} claims each.",
+        f"CPU seconds of one process, its decoding children apart: {min(cpu_s):.1f}, {n / min(cpu_s):.1f} claims for each of them.",
         f"Decoding: {decoding_s * 1000:.1f} ms of CPU and {bytes_each / 1e6:.2f} MB of frames for a segment; with five",
         f"claims about each, {5 / decoding_s:.0f} rows a second for each decoding CPU.",
     ]

@@ -60,7 +60,7 @@ def test_several_processes_write_the_file_of_one_and_another_number_of_them_goes
     monkeypatch.setenv("RANK", "0")
     capsys.readouterr()
     assert predict.main([*words, str(tmp_path / "two.parquet")]) == 0
-    assert "12 rows, 0 failed, 6 of them scored before" in capsys.readouterr().out
+    assert "12 rows, 0 failed, 12 of them scored before" in capsys.readouterr().out
     for name in ("", "-mismatched-evidence"):
         (rows, source), (expected, theirs) = (read_predictions(tmp_path / f"{n}{name}.parquet") for n in ("two", "one"))
         assert source == theirs
