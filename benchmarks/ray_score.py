@@ -117,7 +117,7 @@ def page(
         *rows,
         "",
         f"Largest difference of a probability from one process: {differs:.2g}.",
-        f"CPU seconds of one process, its decoding children apart: {min(cpu_s):.1f}, {n / min(cpu_s):.1f} claims for each of them.",
+        f"CPU seconds of one process, its decoding children apart: {min(cpu_s):.1f}, {n / min(cpu_s):.1f} claims each.",
         f"Decoding: {decoding_s * 1000:.1f} ms of CPU and {bytes_each / 1e6:.2f} MB of frames for a segment; with five",
         f"claims about each, {5 / decoding_s:.0f} rows a second for each decoding CPU.",
     ]
