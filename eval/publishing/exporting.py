@@ -28,11 +28,13 @@ from ...models.directory import (
     VerifierConfig,
     describe_adapter,
     fingerprint,
+    name_classifier,
     read_directory,
     recipe_of,
     relative_base,
     requirements_of,
     trained_on,
+    write_cross_encoder,
     write_directory,
     write_merged,
 )
@@ -386,13 +388,22 @@ def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path
     (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
     if config.weights == "full":  # where other programs look for them
         shutil.copytree(folder / "processor", folder / "model", dirs_exist_ok=True)
+        name_classifier(folder, config)
+        write_cross_encoder(folder, config, verifier.encoder)
     else:
-        describe_adapter(folder / "adapter", config.base.path)
+        describe_adapter(folder / "adapter", config.base.path, _conditional_network(verifier))
     write_decision(folder, read_decision(ready.calibration))
     if (fitted := ready.calibration / FITTED_ROWS_FILE).is_file():  # a report by this directory can prove its rows new
         shutil.copy2(fitted, folder / FITTED_ROWS_FILE)
     write_golden(folder / "golden", verifier, read_split(data, _rows_to_compare(data)))
     return config
+
+
+def _conditional_network(verifier: Verifier) -> type | None:
+    """transformers' class of an adapter's base, where that is no causal language model and has no head of ours."""
+    network: Any = type(verifier.model.get_base_model())
+    ours = not network.__module__.startswith("transformers.models.")
+    return None if ours or not network.__name__.endswith("ForConditionalGeneration") else network
 
 
 def _described(config: VerifierConfig, out: Path, ready: _Ready, verifier: Verifier) -> VerifierConfig:

@@ -204,6 +204,8 @@ def _check_adapter(path: Path, values: Any) -> None:
     if not isinstance(values, dict):
         raise DirectoryError(f"{path}: must be a JSON object, got {type(values).__name__}; fetch it again")
     for key, value in values.items():
+        if key == "auto_mapping" and _is_of_transformers(value):
+            continue
         allowed = _ADAPTER_VALUES.get(key)
         off = value in (None, False) or value in ({}, [])
         if (value not in allowed) if allowed is not None else (key not in _ADAPTER_SETTINGS and not off):
@@ -219,6 +221,17 @@ def _check_adapter(path: Path, values: Any) -> None:
         for name in values.get(key) or {}:
             if not re.fullmatch(r"[\w.]{1,200}", name):
                 raise DirectoryError(f"{path}: a pattern that may not end, got {key}: {name!r}; name the layers")
+
+
+def _is_of_transformers(mapping: Any) -> bool:
+    """Whether peft's `auto_mapping` names a generating network in a module of models of transformers, and no more."""
+    if not isinstance(mapping, dict) or set(mapping) != {"base_model_class", "parent_library"}:
+        return False
+    network, module = str(mapping["base_model_class"]), str(mapping["parent_library"])
+    return bool(
+        re.fullmatch(r"[A-Za-z0-9_]+ForConditionalGeneration", network)
+        and re.fullmatch(r"transformers\.models\.([a-z0-9_]+)\.modeling_\1", module)
+    )
 
 
 def _check_index(path: Path, value: Any) -> None:

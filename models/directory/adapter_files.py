@@ -29,15 +29,27 @@ def adapter_config(folder: Path) -> Any:
     from peft import LoraConfig
 
     values = read_json(folder / _SETTINGS) | {"target_modules": _adapted_layers(folder)}
+    if values.pop("auto_mapping", None) is not None:  # written by `describe_adapter` in the place of the task
+        values["task_type"] = "CAUSAL_LM"
     known = LoraConfig.__dataclass_fields__
     left_out = {"exclude_modules", "layers_pattern", "layers_to_transform"}
     return LoraConfig(**{k: v for k, v in values.items() if k in known and k not in left_out})
 
 
-def describe_adapter(folder: Path, base: str) -> None:
-    """Write into a stored adapter's settings where its base is, and every layer it goes to by its full name."""
+def describe_adapter(folder: Path, base: str, network: type | None = None) -> None:
+    """Write into a stored adapter's settings where its base is, and every layer it goes to by its full name.
+
+    Args:
+        folder: of the adapter.
+        base: a hub id, or a path that peft resolves from the folder in which its process runs.
+        network: class of transformers that `AutoPeftModel` opens the base with; None leaves the task, which says it
+            to `AutoPeftModelForCausalLM`. peft takes the one or the other.
+    """
     values = read_json(folder / _SETTINGS)
     values |= {"base_model_name_or_path": base, "target_modules": _adapted_layers(folder)}
+    if network is not None:
+        mapping = {"base_model_class": network.__name__, "parent_library": network.__module__}
+        values |= {"task_type": None, "auto_mapping": mapping}
     (folder / _SETTINGS).write_text(json.dumps(values, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
