@@ -28,7 +28,6 @@ from ...models.directory import (
     VerifierConfig,
     describe_adapter,
     fingerprint,
-    name_classifier,
     read_directory,
     recipe_of,
     relative_base,
@@ -388,7 +387,6 @@ def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path
     (folder / CONFIG).write_text(config.to_json(), encoding="utf-8")
     if config.weights == "full":  # where other programs look for them
         shutil.copytree(folder / "processor", folder / "model", dirs_exist_ok=True)
-        name_classifier(folder, config)
         write_cross_encoder(folder, config, verifier.encoder)
     else:
         describe_adapter(folder / "adapter", config.base.path, _conditional_network(verifier))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         write_directory,
     )
     from .load import UNRECORDED_EVIDENCE, Dtype, Parts, Quantization, load_parts
-    from .other_libraries import name_classifier, write_cross_encoder
+    from .other_libraries import write_cross_encoder
 
 __all__ = [
     "CONFIG",
@@ -51,7 +51,6 @@ __all__ = [
     "has_adapter_to_merge",
     "load_parts",
     "merged",
-    "name_classifier",
     "push_to_hub",
     "read_directory",
     "recipe_of",

@@ -1,6 +1,6 @@
-"""A whole verifier as other libraries open it: sentence-transformers' `CrossEncoder`, and transformers' own classes.
+"""A whole verifier as sentence-transformers opens it: `CrossEncoder(directory)` gives margins.
 
-`CrossEncoder(directory)` gives margins. Its chat template is written for pairs: the first of a pair is the claim
+Its chat template is written for pairs: the first of a pair is the claim
 (`query`), the second the evidence (`document`). It stands among sentence-transformers' own settings, so that the
 family's template stays what other programs read. Control tokens, sounds, and videos of another position rule raise an
 error.
@@ -12,7 +12,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..backbones import read_json
 from ..inputs import Encoder
 from .format import VerifierConfig
 
@@ -42,22 +41,6 @@ _TEMPLATE = """\
 {%- endfor -%}
 {%- endfor -%}
 {{- BEFORE_ANSWER -}}"""
-
-
-def name_classifier(folder: Path, config: VerifierConfig) -> bool:
-    """Name transformers' own class of a text network with a head in `model/config.json`: same weights, same logits.
-
-    False where transformers has no such class (every family that sees), or there is no head.
-    """
-    import transformers
-
-    path = folder / "model" / "config.json"
-    values = read_json(path)
-    body = (values.get("architectures") or [""])[0].partition("For")[0]
-    if config.head == "next_token" or not hasattr(transformers, name := f"{body}ForSequenceClassification"):
-        return False
-    _write(path, values | {"architectures": [name]})
-    return True
 
 
 def write_cross_encoder(folder: Path, config: VerifierConfig, encoder: Encoder) -> bool:
