@@ -118,7 +118,7 @@ def test_a_text_head_is_transformers_own_classifier(family, tiny_of, small_sampl
         ids = torch.cat([prefix, verifier.encoder.claim_ids(claim)])[None]
         with torch.inference_mode():
             logits = network.eval()(input_ids=ids).logits[0].double()
-        assert close([logits[0] - logits[1:].logsumexp(0)], [verifier.score(claim, Passage(TEXT)).margin])
+        assert close([logits[0] - logits[1:].logsumexp(0)], [verifier.score(claim, Passage(TEXT))[0].margin])
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen2_5_vl"])
