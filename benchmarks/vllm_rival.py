@@ -2,9 +2,9 @@
 
     python -m benchmarks.vllm_rival --out benchmarks/results/vllm_rival.md   # in the environment of `make test-vllm`
 
-Both begin with frames in memory and end with margins, which are compared. Cold: a video that neither has seen. Warm: the
-same claims again, behind the prefix that each has kept. Sides take turns within a run, in one process; CPU time of all
-its threads, of which each side is given one. The network has random weights (hidden size 256, four layers, a small
+Both begin with frames in memory and end with margins, which are compared. Cold: a video that neither has seen. Warm:
+the same claims again, behind the prefix that each has kept. Sides take turns within a run, in one process; CPU time of
+all its threads, of which each side is given one. The network has random weights (hidden size 256, four layers, a small
 tower), so that vLLM's work for each request weighs more than it would beside seven billion parameters.
 """
 
@@ -28,11 +28,10 @@ from proofreel import Pair, Passage, Verifier, VideoSegment
 from proofreel.core import Prompt
 from proofreel.data_prep.media import Frames, FrameSampling
 from proofreel.models.backbones import load_backbone, load_processor, save_tiny_model
-from proofreel.models.directory import VerifierConfig, write_directory
-from proofreel.models.directory.format import CONFIG, BaseModel
+from proofreel.models.directory import CONFIG, BaseModel, VerifierConfig, write_directory
 from proofreel.models.engine import Segment
 from proofreel.models.inputs import LabelWords, Media
-from proofreel.models.verifier.self_test import write_golden
+from proofreel.models.verifier import write_golden
 
 SIDE, TOKENS_PER_PATCH = 448, 256  # of a frame; a pair of them is a temporal patch
 CLIP = (VideoSegment("noise.mp4", 0.0, 1.0),)
