@@ -68,7 +68,7 @@ def _run(tree: Path, clips: Path) -> dict[str, Any]:
 
 def _measured(folder: Path, tree: Path) -> dict[str, Any]:
     """Wall seconds of each stage, by clip, and the margins."""
-    from proofreel import Pair, ProofreelError, Verifier, VideoSegment
+    from proofreel import ProofreelError, Verifier, VideoSegment
     from proofreel.models.inputs import read_media
 
     verifier: Any = Verifier.from_pretrained(
@@ -93,8 +93,9 @@ def _measured(folder: Path, tree: Path) -> dict[str, Any]:
         assert not verdicts[0].error, verdicts[0].error
         margins[file.name] = [verdict.margin for verdict in verdicts]
         seconds["one clip"][file.name] = _best(lambda s=segment: verifier.score(CLAIMS, s))
-    pairs = [Pair(claim, (segment,)) for segment in segments.values() for claim in CLAIMS]
-    seconds["all clips"]["all"] = _best(lambda: list(verifier.score_pairs(pairs)))
+    pairs = [(claim, segment) for segment in segments.values() for claim in CLAIMS]
+    assert not any(verdict.error for verdict in verifier.score_pairs(pairs))
+    seconds["all clips"]["all"] = _best(lambda: verifier.score_pairs(pairs))
     return {"seconds": seconds, "margins": margins}
 
 
