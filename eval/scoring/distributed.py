@@ -55,13 +55,19 @@ class Share:
 
     @classmethod
     def of_launcher(cls) -> Share:
-        """As accelerate launch, torchrun and the like number their processes; alone where nothing launched this."""
+        """As accelerate launch, torchrun, or else srun number their processes; alone where nothing launched this.
+
+        Of Slurm the number of the *step* counts: in a batch script that starts this without `srun`, SLURM_NTASKS tells
+        of processes that nobody started, and the first would wait for them.
+        """
         if (wanted := _processes_left_out()) > 1:
             print(
                 f"warning: --num_processes: accelerate starts one process under --cpu, got {wanted}; for that many "
                 f"launch with --config_file configs/accelerate_ddp.yaml --num_processes {wanted}",
                 file=sys.stderr,
             )
+        if "WORLD_SIZE" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
+            return cls(int(os.environ.get("SLURM_PROCID", 0)), int(os.environ["SLURM_STEP_NUM_TASKS"]))
         return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
 
 
@@ -83,7 +89,7 @@ def own_device() -> str | None:
 
     if os.environ.get("ACCELERATE_USE_CPU", "").lower() in ("true", "1"):
         return "cpu"
-    local = os.environ.get("LOCAL_RANK")
+    local = os.environ.get("LOCAL_RANK", os.environ.get("SLURM_LOCALID"))
     if local is None or not torch.cuda.is_available():
         return None
     return f"cuda:{int(local) % torch.cuda.device_count()}"
