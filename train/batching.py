@@ -8,13 +8,15 @@ is the Trainer's to shuffle, share among ranks and resume.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import TrainingArguments
 
-from ..core import Evidence, Pair, Visual, evidence_key
+from ..core import Evidence, Pair, ProofreelError, Visual, evidence_key
+from ..models.engine import read_ahead
 from ..models.inputs import Encoder, heard
 from .arguments import VerdictArguments
 
@@ -35,6 +37,20 @@ class TokenCounts:
         self.encoder, self.media_root = encoder, media_root
         self._prefixes: dict[str, int] = {}
         self._grids: dict[str, tuple[tuple[int, int, int], ...]] = {}
+
+    def count_all(self, evidences: Iterable[tuple[Evidence, ...]]) -> None:
+        """Count the prefixes of these, reading several files' headers at once.
+
+        One that cannot be read is left out: `prefix` says why when it is asked for.
+        """
+        distinct = {evidence_key(evidence): evidence for evidence in evidences}
+        with closing(read_ahead(self._try, distinct.values())) as counted:
+            for _ in counted:
+                pass
+
+    def _try(self, evidence: tuple[Evidence, ...]) -> None:
+        with suppress(ProofreelError):
+            self.prefix(evidence)
 
     def prefix(self, evidence: tuple[Evidence, ...]) -> int:
         """Tokens of a prefix; `ProofreelError` where it cannot be read."""

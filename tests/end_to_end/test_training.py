@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from training_runs import adapter, all_groups, losses, with_rows
 from transformers import TrainingArguments
 
-from proofreel.core.errors import ConfigError, RowError
+from proofreel.core.errors import ConfigError, MediaError, RowError
 from proofreel.core.pairs import Passage, VideoSegment
 from proofreel.core.prompt import Prompt
 from proofreel.data_prep.dataset.shards import read_split
@@ -290,6 +290,21 @@ def test_groups_longer_than_the_token_budget_are_split_and_keep_their_order(colo
         assert [p.id for g in groups if g[0].evidence == evidence for p in g] == [p.id for p in claims]
     assert all(len(g) == 1 for g in group_pairs(pairs, 100, 1, counts))  # a row has at least one claim
     assert all(len(g) <= 2 for g in group_pairs(pairs, 2, 10**6, counts))  # and never more than claims_per_row
+
+
+def test_prefixes_counted_together_are_those_counted_alone_and_a_bad_file_waits_for_its_turn(
+    colour_dataset, encoder, tmp_path, monkeypatch
+):
+    (tmp_path / "bad.mp4").write_bytes(b"no video")
+    bad = (VideoSegment(str(tmp_path / "bad.mp4"), 0.0, 1.0),)
+    evidences = [pair.evidence for pair in read_split(colour_dataset, "train")]
+    together, alone = TokenCounts(encoder), TokenCounts(encoder)
+    together.count_all([*evidences, bad])
+    expected = [(alone.prefix(e), alone.grids(e)) for e in evidences]
+    with pytest.raises(MediaError, match=r"bad\.mp4"):
+        together.prefix(bad)
+    monkeypatch.setattr(Encoder, "grid", None)  # nothing is asked twice
+    assert [(together.prefix(e), together.grids(e)) for e in evidences] == expected
 
 
 def test_counted_lengths_are_those_of_the_packed_rows(eight_rows, encoder):
