@@ -113,11 +113,11 @@ class HostedVerifier:
             groups.setdefault(evidence_key(pair.evidence), []).append(place)
         order = [place for places in groups.values() for place in places]
         verdicts = [failed("not scored")] * len(pairs)
-        results: Any = map_ordered(
-            self._verdict, self._questions(pairs, list(groups.values())), self.model.config.concurrency
-        )
+        questions = self._questions(pairs, list(groups.values()))
+        results: Any = map_ordered(self._verdict, questions, self.model.config.concurrency)
         bar = tqdm(total=len(pairs), unit="claim", desc="asking", disable=progress is not True)
-        with bar, closing(results):
+        # Closed here, or the garbage collector ends their thread, which can wait for itself for ever.
+        with bar, closing(questions), closing(results):
             for place, result in zip(order, results, strict=True):
                 verdicts[place] = failed(str(result)) if isinstance(result, LanguageModelError) else result
                 bar.update()
