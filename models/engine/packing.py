@@ -156,7 +156,8 @@ def stage(vision: Mapping[str, torch.Tensor], device: torch.device, dtype: torch
 
 def to_device(batch: Mapping[str, Any], device: torch.device | str) -> dict[str, Any]:
     """The batch with its tensors on a device; pinned ones are copied while the caller goes on."""
-    return {k: v.to(device, non_blocking=True) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
+    waits = torch.device(device).type != "cuda"
+    return {k: v.to(device, non_blocking=not waits) if isinstance(v, torch.Tensor) else v for k, v in batch.items()}
 
 
 def claim_mask(block_BT: torch.Tensor, prefix_len: int) -> torch.Tensor:

@@ -177,6 +177,8 @@ class Verifier:
         )
         how: dict[str, Any] = {"revision": revision, "device": device, "dtype": dtype, "quantization": quantization}
         if engine == "vllm":
+            if base is not None or not adapter:
+                raise ConfigError('engine: "vllm" runs whole models, got a base or adapter=False; leave them out')
             return cls._of_vllm(path_or_hub_id, how, options, engine_options)
         if engine != "own" or engine_options is not None:
             raise ConfigError(f'engine: must be "own", without options, or "vllm", got {engine!r}; leave it out')
@@ -212,10 +214,8 @@ class Verifier:
 
     @property
     def device(self) -> torch.device:
-        """Where it runs; vLLM chooses its own, and is given what lies in this machine's memory."""
-        if isinstance(self.model, VllmNetwork):
-            return torch.device("cpu")
-        return next(self.model.parameters()).device
+        """Where it runs; of vLLM, where what it is given lies."""
+        return self.scorer.device
 
     def to(self, device: str | int | torch.device) -> Verifier:
         """The same verifier, moved to a device; those that share its weights, such as `with_prior`'s, move along.
@@ -227,8 +227,6 @@ class Verifier:
         """
         if isinstance(device, torch.dtype):
             raise ConfigError(f"to: moves to a device, got {device}; load it anew with from_pretrained(dtype=...)")
-        if isinstance(self.model, VllmNetwork):
-            raise ConfigError(f"to: vLLM chose its device when it started, got {device}; load it anew")
         with self.scorer.lock:
             before = self.device
             self.prefixes.clear()

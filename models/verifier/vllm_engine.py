@@ -31,7 +31,7 @@ from ..engine import PrefixCache, Segment, SegmentReader
 from ..inputs import EncodedEvidence, Encoder, LabelWords, Media, temporal_positions
 
 FAMILIES = ("qwen2_5_vl", "qwen2", "llama", "qwen3")
-"""Model types whose prompts and positions were compared with vLLM's (docs/interchange.md)."""
+"""Model types whose positions vLLM computes as we do, from its sources; which were tried is in docs/interchange.md."""
 
 MOST_SHOWN = {"video": 4, "image": 8}
 """Videos and images of one evidence; `engine_options` may set `limit_mm_per_prompt` otherwise."""
@@ -100,6 +100,10 @@ class VllmNetwork:
         """Itself: it never trains."""
         return self
 
+    def to(self, device: Any) -> None:
+        """`ConfigError`: it stays where it started."""
+        raise ConfigError(f"to: vLLM chose its device when it started, got {device}; load it anew")
+
     def ask(self, requests: Sequence[dict[str, Any]]) -> list[Any]:
         """vLLM's outputs, in order."""
         return self.llm.generate(list(requests), self.sampling, use_tqdm=False)
@@ -147,6 +151,7 @@ class VllmScorer:
         """`lock` lets one thread in at a time."""
         self.model, self.lock, self.claims_per_chunk = network, lock, claims_per_chunk
         self.prefixes = PrefixCache(0)
+        self.device = torch.device("cpu")  # of what it is given; vLLM chooses where it computes
 
     def check(self) -> None:
         """There is nothing that could be in training mode."""

@@ -121,6 +121,8 @@ def test_margins_are_those_of_our_engine(served, stand_in, make_media):
     assert stand_in.options["max_model_len"] == min(theirs.encoder.max_tokens + 1, longest)
     assert "margins are computed by vLLM" in theirs.notes
     assert "in vLLM" in repr(theirs)
+    with pytest.raises(ConfigError, match="load it anew"):
+        theirs.to("cpu")
 
 
 def test_claims_about_one_evidence_follow_each_other_and_its_frames_are_named_once(served, stand_in, make_media):
@@ -205,5 +207,8 @@ def test_engines_are_named_and_need_their_package(served, monkeypatch):
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(ConfigError, match=r"proofreel\[vllm\]"):
         Verifier.from_pretrained(served, engine="vllm")
+    for given in ({"base": served}, {"adapter": False}):
+        with pytest.raises(ConfigError, match="whole models"):
+            Verifier.from_pretrained(served, engine="vllm", **given)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="vision_cache"):
         Verifier.from_pretrained(served, engine="vllm", vision_cache="x")

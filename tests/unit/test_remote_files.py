@@ -279,8 +279,8 @@ def test_evidence_may_name_addresses(tmp_path, folder):
 
 def test_addresses_keep_their_names_where_other_paths_get_a_root():
     pieces = (Image("a.png"), Image("s3://b/a.png"), Image("zip://m::a.zip"), VideoSegment("zip://m::s3://b/a.zip"))
-    renamed = [with_media_paths(piece, lambda path: f"/root/{path}").path for piece in pieces]  # type: ignore[union-attr]
-    assert renamed == ["/root/a.png", "s3://b/a.png", "zip://m::/root/a.zip", "zip://m::s3://b/a.zip"]
+    renamed = [with_media_paths(piece, lambda path: f"/media/{path}").path for piece in pieces]  # type: ignore[union-attr]
+    assert renamed == ["/media/a.png", "s3://b/a.png", "zip://m::/media/a.zip", "zip://m::s3://b/a.zip"]
 
 
 def test_rows_of_strangers_reach_nothing(tmp_path, folder, monkeypatch):
