@@ -27,7 +27,7 @@ from ...data_prep.media import FrameCache, Frames, FrameSampling, fetched, guard
 from ...models.decision import Decision
 from ...models.inputs import silent
 from .distributed import Block, BlockEngine
-from .ray_options import RayWorkers, ray_workers
+from .ray_options import RayWorkers, ray_workers, refuse_ray_options
 from .score import question_of, score_to
 
 Opener = Callable[[Any], Any]
@@ -141,6 +141,7 @@ def judge_of_engine(
     """
     frame_cache = FrameCache(args.frame_cache) if args.frame_cache else None
     if args.engine != "ray":
+        refuse_ray_options(args)
         yield open_verifier(frame_cache), None
         return
     workers = ray_workers(args)

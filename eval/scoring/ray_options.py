@@ -58,6 +58,16 @@ def add_ray_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--ray-address", help="of the cluster; default: RAY_ADDRESS, or one in this machine")
 
 
+def refuse_ray_options(args: argparse.Namespace) -> None:
+    """`ConfigError` for options of a cluster that nothing would read, as the engine is another."""
+    parser = argparse.ArgumentParser()
+    add_ray_options(parser)
+    for name, default in vars(parser.parse_args([])).items():
+        if (given := getattr(args, name)) != default:
+            option = "--" + name.replace("_", "-")
+            raise ConfigError(f"{option}: is read by --engine ray only, got {given} with --engine {args.engine}")
+
+
 def ray_workers(args: argparse.Namespace) -> RayWorkers:
     """What the options say; `ConfigError` for numbers that are none."""
     try:
