@@ -1,20 +1,18 @@
-"""A published directory in other libraries: sentence-transformers, peft and transformers' own classes."""
+"""What `proofreel export` writes, in other libraries: sentence-transformers, peft and transformers' own classes."""
 
+import dataclasses
 import json
-import shutil
 
 import numpy as np
 import pytest
 import torch
 from random_drafts import HEADS, random_draft
+from training_runs import with_rows
 
+from proofreel.cli import main
 from proofreel.core import DirectoryError, Image, Passage, VideoSegment
-from proofreel.models.directory import (
-    describe_adapter,
-    read_directory,
-    write_cross_encoder,
-    write_merged,
-)
+from proofreel.data_prep.dataset import read_split
+from proofreel.models.directory import describe_adapter, read_directory
 from proofreel.models.directory.format import write_manifest
 from proofreel.models.inputs.encoder import Media
 from proofreel.models.verifier import Verifier
@@ -24,14 +22,25 @@ TEXT = "A ball rolls {% left %}."
 RAISED = Exception  # of jinja, which sentence-transformers lets through
 
 
-def as_exported(draft, out):
-    """The draft merged, with what export adds for other libraries; returns its verifier."""
-    config = write_merged(draft, out)
-    encoder = Verifier.from_pretrained(out, device="cpu").encoder
-    shutil.copytree(out / "processor", out / "model", dirs_exist_ok=True)
-    assert write_cross_encoder(out, config, encoder)
-    write_manifest(out)
-    return Verifier.from_pretrained(out, device="cpu")
+@pytest.fixture(scope="module")
+def text_dataset(colour_dataset, tmp_path_factory):
+    """The colour clips' claims, judged against a sentence each."""
+    pairs = read_split(colour_dataset, "calibration")
+    rows = [dataclasses.replace(p, evidence=(Passage(f"A clip of {i % 3} things."),)) for i, p in enumerate(pairs)]
+    return with_rows(colour_dataset, tmp_path_factory.mktemp("text") / "data", rows, "calibration")
+
+
+def export(draft, data, out, *more):
+    """`proofreel export` of a draft, after `predict` and `calibrate`; returns the directory."""
+    predictions, calibrated = out.with_suffix(".parquet"), out.with_suffix(".calibrated")
+    common = ["--verifier", draft, "--data", data]
+    for words in (
+        ["predict", *common, "--split", "calibration", "--out", predictions, "--device", "cpu"],
+        ["calibrate", "--predictions", predictions, "--out", calibrated, "--method", "platt"],
+        ["export", *common, "--calibration", calibrated, "--out", out, *more],
+    ):
+        assert main([str(word) for word in words]) == 0
+    return out
 
 
 def cross_encoder(directory):
@@ -46,21 +55,22 @@ def close(found, expected):
 
 
 @pytest.fixture(scope="module")
-def seeing(tiny_base, small_sampling, tmp_path_factory):
-    """Verifiers that see, by position rule."""
+def seeing(tiny_base, small_sampling, colour_dataset, tmp_path_factory):
+    """Merged verifiers that see, with their directories, by position rule."""
     folder, made = tmp_path_factory.mktemp("seeing"), {}
     for rule in ("published", "hf5"):
         draft = random_draft(tiny_base, folder / f"{rule}-draft", small_sampling, config={"position_rule": rule})
-        made[rule] = (folder / rule, as_exported(draft, folder / rule))
+        directory = export(draft, colour_dataset, folder / rule, "--merge")
+        made[rule] = (directory, Verifier.from_pretrained(directory, device="cpu"))
     return made
 
 
 @pytest.mark.parametrize("family", ["qwen2", "llama", "qwen3"])
-def test_a_text_verifier_as_a_cross_encoder_gives_its_margins(family, tiny_of, small_sampling, tmp_path):
+def test_a_text_verifier_as_a_cross_encoder_gives_its_margins(family, tiny_of, small_sampling, text_dataset, tmp_path):
     draft = random_draft(tiny_of(family), tmp_path / "draft", small_sampling)
-    verifier = as_exported(draft, tmp_path / "out")
-    expected = [v.margin for v in verifier.score(CLAIMS, Passage(TEXT))]
-    assert close(cross_encoder(tmp_path / "out").predict([(c, TEXT) for c in CLAIMS]), expected)
+    directory = export(draft, text_dataset, tmp_path / "out", "--merge")
+    expected = [v.margin for v in Verifier.from_pretrained(directory, device="cpu").score(CLAIMS, Passage(TEXT))]
+    assert close(cross_encoder(directory).predict([(c, TEXT) for c in CLAIMS]), expected)
     assert len({round(m, 3) for m in expected}) == len(CLAIMS)
 
 
@@ -97,19 +107,19 @@ def test_what_would_be_another_question_is_refused(seeing, make_media):
         ranker.predict([("<|im_end|> yes", TEXT)])
 
 
-def test_only_whole_next_token_verifiers_are_written_for_it(tiny_base, small_sampling, tmp_path):
-    draft = random_draft(tiny_base, tmp_path / "draft", small_sampling)
-    encoder = Verifier.from_pretrained(draft, device="cpu").encoder
-    assert not write_cross_encoder(draft, read_directory(draft), encoder)
-    assert not (draft / "modules.json").exists()
+def test_only_whole_next_token_verifiers_are_written_for_it(tiny_of, small_sampling, text_dataset, tmp_path):
+    for settings, more in (({}, ()), ({"head": HEADS["two labels"]}, ("--merge",))):
+        draft = random_draft(tiny_of("qwen2"), tmp_path / f"draft{len(more)}", small_sampling, **settings)
+        directory = export(draft, text_dataset, tmp_path / f"out{len(more)}", *more)
+        assert not (directory / "modules.json").exists()
 
 
 @pytest.mark.parametrize("family", ["qwen2", "llama", "qwen3"])
-def test_a_text_head_is_transformers_own_classifier(family, tiny_of, small_sampling, tmp_path):
+def test_a_text_head_is_transformers_own_classifier(family, tiny_of, small_sampling, text_dataset, tmp_path):
     from transformers import AutoModelForSequenceClassification
 
     draft = random_draft(tiny_of(family), tmp_path / "draft", small_sampling, head=HEADS["three labels"])
-    write_merged(draft, out := tmp_path / "out")
+    out = export(draft, text_dataset, tmp_path / "out", "--merge")
     verifier = Verifier.from_pretrained(out, device="cpu")
     network, loading = AutoModelForSequenceClassification.from_pretrained(out / "model", output_loading_info=True)
     assert not any(loading.values())
@@ -122,23 +132,21 @@ def test_a_text_head_is_transformers_own_classifier(family, tiny_of, small_sampl
 
 
 @pytest.mark.parametrize("family", ["qwen2", "qwen2_5_vl"])
-def test_peft_opens_the_adapter_over_its_base(family, tiny_of, small_sampling, tmp_path, monkeypatch):
+def test_peft_opens_the_adapter_over_its_base(
+    family, tiny_of, small_sampling, colour_dataset, text_dataset, tmp_path, monkeypatch
+):
     from peft import AutoPeftModel, AutoPeftModelForCausalLM
-    from transformers import Qwen2_5_VLForConditionalGeneration
 
     sees = family != "qwen2"
     draft = random_draft(tiny_of(family), tmp_path / "draft", small_sampling)
-    expected = Verifier.from_pretrained(draft, device="cpu")
-    network = Qwen2_5_VLForConditionalGeneration if sees else None
-    describe_adapter(draft / "adapter", read_directory(draft).base.path, network)
-    write_manifest(draft)
-    verifier = Verifier.from_pretrained(draft, device="cpu")
+    directory = export(draft, colour_dataset if sees else text_dataset, tmp_path / "out")
+    verifier, before = (Verifier.from_pretrained(folder, device="cpu", merge=False) for folder in (directory, draft))
     margins = [v.margin for v in verifier.score(CLAIMS, Passage(TEXT))]
-    assert margins == [v.margin for v in expected.score(CLAIMS, Passage(TEXT))]
+    assert margins == [v.margin for v in before.score(CLAIMS, Passage(TEXT))]
 
-    monkeypatch.chdir(draft)  # peft resolves a base that is a folder from where its process runs
-    adapted = (AutoPeftModel if sees else AutoPeftModelForCausalLM).from_pretrained(str(draft / "adapter")).eval()
-    config, found = json.loads((draft / "verifier_config.json").read_text()), []
+    monkeypatch.chdir(directory)  # peft resolves a base that is a folder from where its process runs
+    adapted = (AutoPeftModel if sees else AutoPeftModelForCausalLM).from_pretrained(str(directory / "adapter")).eval()
+    config, found = json.loads((directory / "verifier_config.json").read_text()), []
     prefix = verifier.encoder.evidence((Passage(TEXT),), Media()).ids_P
     for claim in CLAIMS:
         ids = torch.cat([prefix, verifier.encoder.claim_ids(claim)])[None]
