@@ -1,6 +1,6 @@
 """How long do clustered intervals of the headline metrics take, and how long would the straightforward loop?
 
-    python benchmarks/evaluation.py [--rows 100000] [--groups 2000] [--draws 10000] [--out FILE]
+    python -m benchmarks.evaluation [--rows 100000] [--groups 2000] [--draws 10000] [--out FILE]
 
 Synthetic predictions with group effects. Ours: `headline_intervals`, all seven metrics from one set of resamples, on
 one core. The loop: for each draw put the rows of the drawn groups together and call scikit-learn (its own code for ECE
@@ -31,6 +31,7 @@ from sklearn import metrics as reference
 from sklearn.calibration import calibration_curve
 from threadpoolctl import threadpool_limits
 
+from benchmarks.pages import publish
 from proofreel.eval.metrics import MetricRows, metric_rows, summed_columns, values_of_sums
 from proofreel.eval.uncertainty import (
     cluster_permutation,
@@ -190,9 +191,7 @@ def main() -> None:
     args = parser.parse_args()
     with threadpool_limits(1):
         lines = measured(args)
-    print("\n".join(lines))
-    if args.out:
-        args.out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    publish(lines, args.out)
 
 
 def measured(args: argparse.Namespace) -> list[str]:
@@ -204,7 +203,7 @@ def measured(args: argparse.Namespace) -> list[str]:
         versions += f", torchmetrics {importlib.metadata.version('torchmetrics')}"
     return [
         "# Clustered intervals of the headline metrics\n",
-        f"`{' '.join(['python', 'benchmarks/evaluation.py', *sys.argv[1:]])}`\n".replace(f" --out {args.out}", ""),
+        f"`{' '.join(['python -m benchmarks.evaluation', *sys.argv[1:]])}`\n".replace(f" --out {args.out}", ""),
         f"machine: one core of {os.cpu_count()}, {system}, {versions}",
         f"{args.rows:,} rows in {args.groups:,} groups, {args.draws:,} resamples of whole groups\n",
         *parts(rows, other, groups, args),

@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 
+NOTES = "## Notes"  # what follows this line of a page is written by hand
+
+
 def publish(lines: Sequence[str], out: Path | None) -> None:
-    """Print a page, and write it where asked to."""
+    """Print a page, and write it where asked to. Notes that stand at the end of the page's last version are kept."""
     print("\n".join(lines))
     if out:
-        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        _, heading, notes = (out.read_text(encoding="utf-8") if out.exists() else "").partition(f"\n{NOTES}\n")
+        kept = f"\n{NOTES}\n{notes}" if heading else ""
+        out.write_text("\n".join(lines) + "\n" + kept, encoding="utf-8")
 
 
 def made_on(began: float, packages: Sequence[str] = ("torch", "transformers", "numpy")) -> str:
