@@ -53,6 +53,7 @@ BENCHES = {  # by module of benchmarks/
     ),
     "tower_windows": Bench("Scoring: the tower's windows in one call or many", "tower_windows.md"),
     "merged_adapter": Bench("Scoring: an adapter merged at load", "merged_adapter.md"),
+    "counted_cost": Bench("Scoring: what claims cost on a GPU, counted", "counted_cost.md"),
     "training": Bench("Training: a packed step against a plain chat Trainer", "training_cpu.md"),
     "build_scale": Bench("Data: a build of a million pairs", "build_scale.md", prints=True),
     "reading_json": Bench("Data: large annotation files", "reading_json.md", prints=True),

@@ -102,6 +102,15 @@ def claims_table() -> str:
     return markdown(head, [[f"{int(t):,}", *line] for t, line in zip(tokens, values, strict=True)])
 
 
+def costs_table() -> str:
+    """GPU hours of a million claims, by shape, frames and claims about one video."""
+    hours = ": GPU hours per million"
+    rows = tables(result("counted_cost.md"))[0]
+    every_k = [column.removesuffix(hours) for column in rows[0] if column.endswith(hours)]
+    lines = [[f"{row['shape']}, {row['frames']} frames", *(row[k + hours] for k in every_k)] for row in rows]
+    return markdown(["GPU hours per million claims", *every_k], lines)
+
+
 def students_table() -> str:
     """What each student keeps of its teacher, gains over labels alone, and how fast it is."""
     head = ["student", "teacher", "AUC of the student", "share of the teacher's", "above labels alone", "claims/s"]
@@ -149,6 +158,7 @@ def labels_table() -> str:
 
 TABLES = {
     "claims": claims_table,
+    "costs": costs_table,
     "students": students_table,
     "bits": bits_table,
     "memory": memory_table,
@@ -191,6 +201,35 @@ def plot_claims() -> None:
     axes[0].set_ylabel("times faster")
     axes[0].legend(frameon=False, loc="upper left", fontsize=8)
     save(figure, "claims", "shared_prefix_cpu.md")
+
+
+def plot_costs() -> None:
+    """Claims a second of a GPU over K, a line for each number of frames, beside the hours that a million takes."""
+    from matplotlib import pyplot as plt
+
+    rows = tables(result("counted_cost.md"))[0]
+    shapes = list(dict.fromkeys(row["shape"] for row in rows))
+    figure, axes = plt.subplots(1, len(shapes), figsize=(7.2, 3.2), sharey=True)
+    for axis, shape in zip(axes, shapes, strict=True):
+        of_shape = [row for row in rows if row["shape"] == shape]
+        for row, shade in zip(of_shape, ("#80cbc4", "#26a69a", "#00796b", "#37474f", "#d9730d"), strict=True):
+            by_k = {int(c.split()[2][:-1]): number(v) for c, v in row.items() if c.endswith(": claims/s")}
+            axis.plot(list(by_k), list(by_k.values()), "o-", color=shade, markersize=4, label=f"{row['frames']} frames")
+        axis.set(xscale="log", yscale="log", title=shape, xlabel="claims about one video")
+        axis.set_xticks(list(by_k), [str(k) for k in by_k])
+        axis.set_yticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+        axis.minorticks_off()
+    hours = axes[-1].secondary_yaxis("right", functions=(hours_per_million, hours_per_million))
+    hours.set_yticks([0.3, 3, 30, 300], ["0.3", "3", "30", "300"])
+    hours.set_ylabel("GPU hours per million")
+    axes[0].set_ylabel("claims a second")
+    axes[0].legend(frameon=False, loc="upper left", fontsize=7)
+    save(figure, "costs", "counted_cost.md")
+
+
+def hours_per_million(claims_per_second):
+    """Hours for a million claims; of hours, claims a second."""
+    return 1e6 / 3600 / claims_per_second
 
 
 def plot_students() -> None:
@@ -248,7 +287,12 @@ def save(figure, name: str, source: str) -> None:
     plt.close(figure)
 
 
-PLOTTED = {"claims": "shared_prefix_cpu.md", "students": "distillation.md", "heads": "kitchen_table.md"}
+PLOTTED = {
+    "claims": "shared_prefix_cpu.md",
+    "costs": "counted_cost.md",
+    "students": "distillation.md",
+    "heads": "kitchen_table.md",
+}
 
 
 def main() -> None:
@@ -258,7 +302,7 @@ def main() -> None:
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"svg.hashsalt": "proofreel", "font.size": 9, "svg.fonttype": "none"})
     PAGE.write_text(page_with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    for plot in (plot_claims, plot_students, plot_heads):
+    for plot in (plot_claims, plot_costs, plot_students, plot_heads):
         plot()
 
 

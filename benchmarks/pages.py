@@ -11,7 +11,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-
 NOTES = "## Notes"  # what follows this line of a page is written by hand
 
 

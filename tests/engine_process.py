@@ -3,7 +3,7 @@
     accelerate launch --config_file X.yaml tests/engine_process.py FOLDER <arguments of train/sft.py>
 
 Writes FOLDER/<rank>.json: the engine as accelerate names it, the share of all weights that this process keeps, how
-often it called the vision tower, and the best step of the run.
+often it called the vision tower, how many videos and pictures it measured, and the best step of the run.
 
 accelerate has FSDP for GPUs only. With ENGINE_DEVICE=cpu it is told that these are GPUs, and finds CPUs: its own FSDP2
 code and torch's then run over gloo. transformers has bfloat16 without `use_cpu` for GPUs only, and is told the same.
@@ -23,6 +23,7 @@ from accelerate.utils import DistributedType
 from transformers import training_args
 
 from proofreel.models.engine import backbone_of
+from proofreel.models.inputs import Encoder
 from proofreel.train import recipe
 from proofreel.train.sft import main
 
@@ -38,7 +39,12 @@ def local_size(weight: Any) -> int:
 def watch(folder: Path) -> None:
     """Look at every trainer that is made, and once more when its draft is saved."""
     calls: list[int] = []
-    make, save = recipe.make_trainer, recipe.save_draft
+    measured: list[int] = []
+    make, save, grid = recipe.make_trainer, recipe.save_draft, Encoder.grid
+
+    def measure(encoder: Encoder, *args: Any) -> Any:
+        measured.append(1)
+        return grid(encoder, *args)
 
     def make_and_count(*args: Any, **kwargs: Any) -> Any:
         trainer: Any = make(*args, **kwargs)
@@ -52,13 +58,14 @@ def watch(folder: Path) -> None:
             "engine": trainer.accelerator.distributed_type.value,
             "held": sum(map(local_size, weights)) / total,
             "tower_calls": len(calls),
+            "measured": len(measured),
             "best_metric": trainer.state.best_metric,
             "best_step": trainer.state.best_global_step,
         }
         (folder / f"{os.environ.get('RANK', '0')}.json").write_text(json.dumps(told), encoding="utf-8")
         return save(trainer, *args, **kwargs)
 
-    recipe.make_trainer, recipe.save_draft = make_and_count, save_and_tell
+    recipe.make_trainer, recipe.save_draft, Encoder.grid = make_and_count, save_and_tell, measure
 
 
 if __name__ == "__main__":

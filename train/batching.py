@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelerate.utils import gather_object
 from transformers import TrainingArguments
 
 from ..core import Evidence, Pair, ProofreelError, Visual, evidence_key
@@ -38,15 +39,24 @@ class TokenCounts:
         self._prefixes: dict[str, int] = {}
         self._grids: dict[str, tuple[tuple[int, int, int], ...]] = {}
 
-    def count_all(self, evidences: Iterable[tuple[Evidence, ...]]) -> None:
-        """Count the prefixes of these, reading several files' headers at once.
+    def count_all(self, evidences: Iterable[tuple[Evidence, ...]], rank: int = 0, world_size: int = 1) -> None:
+        """Count the prefixes of these, reading several files' headers at once; each rank reads a share, all know all.
 
         One that cannot be read is left out: `prefix` says why when it is asked for.
+
+        Args:
+            evidences: the same on every rank; each is counted once.
+            rank: of this process.
+            world_size: number of processes, all of which call this.
         """
         distinct = {evidence_key(evidence): evidence for evidence in evidences}
-        with closing(read_ahead(self._try, distinct.values())) as counted:
+        with closing(read_ahead(self._try, list(distinct.values())[rank::world_size])) as counted:
             for _ in counted:
                 pass
+        if world_size > 1:
+            for prefixes, grids in gather_object([(self._prefixes, self._grids)]):
+                self._prefixes.update(prefixes)
+                self._grids.update(grids)
 
     def _try(self, evidence: tuple[Evidence, ...]) -> None:
         with suppress(ProofreelError):

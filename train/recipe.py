@@ -128,7 +128,8 @@ def run(
     head = _head_of(arguments, words, head_kind)
     start = _start_of(arguments, training, model_config, base, head)
     counts = TokenCounts(encoder)
-    counts.count_all(pair.evidence for rows in pairs.values() for pair in rows)
+    evidences = (pair.evidence for rows in pairs.values() for pair in rows)
+    counts.count_all(evidences, training.process_index, training.world_size)
     validate(pairs, counts, training, distills=teacher is not None)
     plan = plan_of(pairs, config, head, counts, arguments, training, model_config)
     plan += "" if teacher is None else f"\n{teacher.line()}"

@@ -255,6 +255,9 @@ def test_ranks_call_the_tower_equally_often_where_rows_show_videos_images_or_not
     told = launch(config, tiny_base, mixed_rows, tmp_path / "run", *more)
     check_same(alone(mixed_rows, *more), tmp_path / "run", mixed_rows)
     assert told[0]["tower_calls"] == told[1]["tower_calls"] > 0
+    pairs = [p for split in ("train", "validation") for p in read_split(mixed_rows, split)]
+    shown = {p.evidence for p in pairs if not isinstance(p.evidence[0], Passage)}
+    assert sum(rank["measured"] for rank in told) == len(shown)  # each on one of them, before the run
 
 
 @pytest.mark.nightly  # each refusal is checked in process as well
