@@ -6,12 +6,13 @@ Nine seconds of each clip, 18 frames, sixteen claims, the kitchen's small verifi
 784 pixels. `CHECKOUT` is a working tree of an earlier commit (`git worktree add`): both sides take turns, a process
 each, and give margins that are compared. One clip: one call of `Verifier.score`. All clips: one call of `score_pairs`.
 Reading is decoding and resizing in the reader's process; patches are what the processor makes of frames; the network is
-the rest of the call.
+the rest of the call. Decoding by cores: all clips read by as many readers as the process is given cores, nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import os
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,26 +43,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, help="page to write")
     parser.add_argument("--side", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--cores", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    if args.cores:
+        print(json.dumps(_read_by(args.cores, args.clips)))
+        return 0
     if args.side:
         print(json.dumps(_measured(args.clips, args.side)))
         return 0
     began, load = time.time(), os.getloadavg()[0]
     sides = {"before": args.other, "now": ROOT} if args.other else {"now": ROOT}
-    rounds = [{name: _run(tree, args.clips) for name, tree in sides.items()} for _ in range(args.rounds)]
-    publish([*_page(rounds), f"{made_on(began, ('torch', 'av', 'pillow'))} Load average {load:.1f} before."], args.out)
+    rounds, by_cores = [], []
+    for _ in range(args.rounds):
+        rounds.append({name: _run(tree, args.clips, "--side", str(tree.resolve())) for name, tree in sides.items()})
+        every = range(1, (os.cpu_count() or 1) + 1)
+        by_cores.append({n: _run(ROOT, args.clips, "--cores", str(n)) for n in every})
+    made = (
+        f"`python -m benchmarks.from_disk`; {made_on(began, ('torch', 'av', 'pillow'))} Load average {load:.1f} before."
+    )
+    publish([*_page(rounds), *_scaling(by_cores), made], args.out)
     return 0
 
 
-def _run(tree: Path, clips: Path) -> dict[str, Any]:
+def _run(tree: Path, clips: Path, *words: str) -> Any:
     """One side in a process of its own, whose package is that of its tree."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "proofreel"
         package.mkdir()
         for part in (*(tree / "proofreel").iterdir(), *(tree / name for name in PACKAGES)):
             (package / part.name).symlink_to(part.resolve())
-        command = [sys.executable, "-m", "benchmarks.from_disk", "--side", str(tree.resolve())]
-        command += ["--clips", str(clips.resolve())]
+        command = [sys.executable, "-m", "benchmarks.from_disk", "--clips", str(clips.resolve()), *words]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}  # for this file; the folder's package comes before it
         done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -97,6 +109,34 @@ def _measured(folder: Path, tree: Path) -> dict[str, Any]:
     assert not any(verdict.error for verdict in verifier.score_pairs(pairs))
     seconds["all clips"]["all"] = _best(lambda: verifier.score_pairs(pairs))
     return {"seconds": seconds, "margins": margins}
+
+
+def _read_by(n_cores: int, folder: Path) -> float:
+    """Clips a second, of `n_cores` readers on as many cores."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:n_cores])  # children are held to it too
+    from proofreel import ProofreelError, VideoSegment
+    from proofreel.data_prep.media import FrameSampling
+    from proofreel.models.inputs import read_media
+
+    sampling = FrameSampling(fps=2.0, max_frames=64, min_pixels=PIXELS[0], max_pixels=PIXELS[1])
+    segments = []
+    for file in sorted(folder.iterdir()):
+        segment = VideoSegment(str(file), 0.0, SECONDS)
+        with contextlib.suppress(ProofreelError):
+            read_media((segment,), sampling)
+            segments.append(segment)
+    asked = [segment for segment in segments for _ in range(4)]
+    with ThreadPoolExecutor(n_cores) as readers:
+        taken = _best(lambda: list(readers.map(lambda segment: read_media((segment,), sampling), asked)))
+    return len(asked) / taken
+
+
+def _scaling(rounds: Sequence[dict[int, float]]) -> list[str]:
+    lines = ["| cores and readers | clips/s | times one core |", "| ---: | ---: | ---: |"]
+    for n in rounds[0]:
+        rate, of = statistics.median(one[n] for one in rounds), sorted(one[n] / one[1] for one in rounds)
+        lines.append(f"| {n} | {rate:.2f} | {statistics.median(of):.2f} ({of[0]:.2f} to {of[-1]:.2f}) |")
+    return [*lines, ""]
 
 
 def _best(call: Callable[[], Any], times: int = 3) -> float:

@@ -19,6 +19,7 @@ from torch.utils.data import get_worker_info
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from .faults import RunError
+from .meeting import meet
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 _protected = -1  # the loader worker that leaves signals to its parent: a fork of it is another process
@@ -86,7 +87,7 @@ class Preemption(TrainerCallback):
         """End the run once its checkpoint is sealed."""
         if not self.agreed:
             return
-        self.trainer.accelerator.wait_for_everyone()  # a launcher ends all ranks when the first of them is gone
+        meet(f"checkpoint-{state.global_step}", args)  # a launcher ends all ranks when the first of them is gone
         raise PreemptionError(
             f"{args.output_dir}: the run was stopped, got {signal.Signals(self.agreed).name} in step "
             f"{state.global_step} of {state.max_steps}; checkpoint-{state.global_step} holds all of it: start the same "

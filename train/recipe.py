@@ -59,6 +59,7 @@ from .dataset import BatchedRows, Collator, GroupDataset, bound_pairs, check_row
 from .distillation_loss import Distillation, DistillationLoss
 from .faults import DeadlineReader, check_engine, even_tower_calls
 from .loss import Loss, balanced_weights
+from .meeting import meet
 from .plan import as_rows_of, plan_of, trainable_line
 from .preemption import PreemptionError
 from .run_directory import begun_from, recipe_sha256, start_run
@@ -319,7 +320,7 @@ def make_trainer(
         workers, rank = training.dataloader_num_workers, training.process_index
         with suppress(MediaError) if arguments.bad_rows == "skip" else nullcontext():  # met again, row by row
             features.ensure(evidences, model, rank=rank, world_size=training.world_size, workers=workers)
-        trainer.accelerator.wait_for_everyone()
+        meet("features of the vision tower", training)
     return trainer
 
 
@@ -452,7 +453,7 @@ def save_draft(trainer: VerdictTrainer, encoder: Encoder, config: VerifierConfig
             if (out / "draft").exists():  # a resumed run that had finished before
                 shutil.rmtree(out / "draft")
             write_directory(out / "draft", lambda folder: _fill(folder, out / "draft", Path(gathered), encoder, config))
-    trainer.accelerator.wait_for_everyone()
+    meet(f"{out / 'draft'}", trainer.args)
     return out / "draft"
 
 

@@ -53,6 +53,7 @@ from .distillation_loss import DistillationLoss
 from .epochs import BatchStream, EpochOrder, few, survive
 from .faults import FirstGradients, RunError
 from .loss import Loss
+from .meeting import meet
 from .preemption import Preemption
 from .run_directory import BAD_ROWS, METRICS
 
@@ -365,11 +366,11 @@ class VerdictTrainer(Trainer):
         try:
             if writes:
                 shutil.rmtree(folder, ignore_errors=True)
-            self.accelerator.wait_for_everyone()
+            meet(f"room for {folder}", self.args)
             super()._save_checkpoint(model, trial)
             window = {"loss": self.accelerator.gather(self._tr_loss.reshape(1)).mean().item()}  # type: ignore[union-attr]
             window["last_logged_step"] = self._globalstep_last_logged
-            self.accelerator.wait_for_everyone()
+            meet(f"files of {folder}", self.args)
             if writes:
                 seal_checkpoint(folder, {"step": self.state.global_step, "since_last_log": window})
         except Exception as error:
