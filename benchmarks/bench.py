@@ -46,12 +46,12 @@ class Bench:
 
 BENCHES = {  # by module of benchmarks/
     "shared_prefix": Bench(
-        "K claims together, in scoring and training", "shared_prefix_cpu.md", ("--cell-s", "2", "--limit-s", "2")
+        "K claims together, in scoring and training", "shared_prefix_cpu.md", ("--cell-s", "1", "--limit-s", "1")
     ),
     "claim_blocks": Bench(
         "Scoring: claims behind a kept prefix", "claim_blocks.md", ("--sizes", "kitchen"), prints=True
     ),
-    "tower_windows": Bench("Scoring: the tower's windows in one call or many", "tower_windows.md"),
+    "tower_windows": Bench("Scoring: the tower's windows in one call or many", "tower_windows.md", ("--rounds", "2")),
     "merged_adapter": Bench("Scoring: an adapter merged at load", "merged_adapter.md"),
     "counted_cost": Bench("Scoring: what claims cost on a GPU, counted", "counted_cost.md"),
     "training": Bench("Training: a packed step against a plain chat Trainer", "training_cpu.md"),

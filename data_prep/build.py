@@ -11,6 +11,7 @@ docs/data.md describes the formats, every key, and builds on several machines.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sqlite3
 import sys
@@ -18,7 +19,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proofreel.core import CommandParser, ProofreelError, load_config, say_next
+from proofreel.core import (
+    CommandParser,
+    ConfigError,
+    ProofreelError,
+    allow_remote,
+    load_config,
+    place,
+    say_next,
+    written_to,
+)
 
 if TYPE_CHECKING:
     from proofreel.data_prep.pipeline import ShardRecord
@@ -46,24 +56,33 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from proofreel.data_prep.pipeline import BuildConfig, build, build_shard, merge_shards, summary, training_command
 
+    def build_in(output: Path) -> int:
+        there = config if isinstance(out, Path) else dataclasses.replace(config, output=str(output))
+        if arguments.shard is not None:
+            return _say_shard(*build_shard(there, arguments.shard))
+        if arguments.merge is not None:
+            manifest = merge_shards(there, shards, skip_invalid=arguments.skip_invalid)
+        else:
+            manifest = build(there, skip_invalid=arguments.skip_invalid)
+        written = Path(manifest["config"]["output"])
+        print(summary(manifest, written))
+        say_next(*training_command(manifest, written if isinstance(out, Path) else out))
+        return 0
+
     try:
         config = load_config(BuildConfig, arguments.config, overrides)
-        if arguments.shard is not None:
-            return _say_shard(*build_shard(config, arguments.shard))
-        if arguments.merge is not None:
-            manifest = merge_shards(config, shards, skip_invalid=arguments.skip_invalid)
-        else:
-            manifest = build(config, skip_invalid=arguments.skip_invalid)
+        out = place(config.output)
+        if isinstance(out, str):
+            if arguments.shard is not None or arguments.merge is not None:
+                raise ConfigError(f"output: shards meet in a folder of a disk, got {out}; name one")
+            allow_remote(*config.remote)
+        return written_to(out, build_in)
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except (OSError, sqlite3.OperationalError) as error:  # a full disk above all
         print(f"error: the build stopped, got {error}; free the disk and start it again: it goes on", file=sys.stderr)
         return 1
-    output = Path(manifest["config"]["output"])
-    print(summary(manifest, output))
-    say_next(*training_command(manifest, output))
-    return 0
 
 
 def _say_shard(directory: Path, record: ShardRecord) -> int:

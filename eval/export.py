@@ -12,9 +12,10 @@ calibration is fitted again if --recalibrate allows it; else nothing is written.
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from proofreel.core import CommandParser
+from proofreel.core import CommandParser, folder_here, place, written_to
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     changes = args.merge or args.time_rule is not None
     if (args.recalibrate and not changes) or (args.merge_dtype and not args.merge):
         parser.error("--recalibrate needs --merge or --time-rule, and --merge-dtype needs --merge")
+    return written_to(args.out, partial(_export, args, changes))
 
+
+def _export(args: argparse.Namespace, changes: bool, out: Path) -> int:
     from proofreel.core import ProofreelError, say_next
     from proofreel.eval.publishing import Change, Evaluation, export, shortcomings
     from proofreel.models.directory import push_to_hub
@@ -34,18 +38,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.verifier,
             args.calibration,
             args.data,
-            args.out,
+            out,
             args.base,
             Evaluation(args.report, args.predictions, args.test_split),
             Change(args.merge, args.merge_dtype, args.time_rule, args.recalibrate) if changes else None,
             args.license,
             args.device,
         )
-        print(f"wrote {args.out}: {result.n} golden margins, {result.max_difference:g} apart at most after reloading")
-        for reason in shortcomings(args.out):
+        print(f"wrote {out}: {result.n} golden margins, {result.max_difference:g} apart at most after reloading")
+        for reason in shortcomings(out):
             print(f"WARNING {reason}")
         if args.push_to_hub:
-            print(f"pushed {push_to_hub(args.out, args.push_to_hub, args.private, args.revision)}")
+            print(f"pushed {push_to_hub(out, args.push_to_hub, args.private, args.revision)}")
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -55,10 +59,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="proofreel export", description=__doc__)
-    parser.add_argument("--verifier", type=Path, required=True, help="verifier that training left")
+    parser.add_argument("--verifier", type=folder_here, required=True, help="verifier that training left")
     parser.add_argument("--calibration", type=Path, required=True, help="folder written by eval/calibrate.py")
-    parser.add_argument("--data", type=Path, required=True, help="data set; its calibration split gives golden inputs")
-    parser.add_argument("--out", type=Path, required=True, help="verifier directory to write; must not exist")
+    parser.add_argument(
+        "--data", type=folder_here, required=True, help="data set; golden inputs are of its calibration split"
+    )
+    parser.add_argument(
+        "--out", type=place, required=True, help="verifier directory to write, or its address; must not exist"
+    )
     parser.add_argument("--base", type=Path, help="base checkpoint, if not where the verifier says")
     parser.add_argument("--device", default="cpu", help="where golden margins and rows are scored (default: cpu)")
     parser.add_argument("--license", help="for the model card, e.g. apache-2.0")

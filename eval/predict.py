@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proofreel.core import CommandParser
+from proofreel.core import CommandParser, folder_here, place, written_to
 
 CONTROLS = ["mismatched-evidence", "mismatched-sound", "no-sound", "zero-shot"]
 _ALONE = ("no-sound", "zero-shot")  # by a verifier opened in another way
@@ -26,6 +26,11 @@ _ALONE = ("no-sound", "zero-shot")  # by a verifier opened in another way
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, score, write, and say how many rows failed."""
     args = _parser().parse_args(argv)
+    return written_to(args.out, partial(_predict, args), args.overwrite)
+
+
+def _predict(args: argparse.Namespace, out: Path) -> int:
+    elsewhere, args.out = isinstance(args.out, str), out
 
     from proofreel.core import ProofreelError
     from proofreel.data_prep.dataset import read_split
@@ -42,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ProofreelError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    _say_next(args)
+    if not elsewhere:
+        _say_next(args)
     return 0
 
 
@@ -64,16 +70,16 @@ def _say_next(args: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = CommandParser(prog="proofreel predict", description=__doc__)
     judges = parser.add_mutually_exclusive_group(required=True)
-    judges.add_argument("--verifier", type=Path, help="verifier directory")
+    judges.add_argument("--verifier", type=folder_here, help="verifier directory, or its address")
     judges.add_argument(
         "--zero-shot",
         type=Path,
         metavar="CONFIG",
         help="YAML file of a model that is asked as it is: behind an endpoint, or a checkpoint (docs/teachers.md)",
     )
-    parser.add_argument("--data", type=Path, required=True, help="data set folder written by data_prep/build.py")
+    parser.add_argument("--data", type=folder_here, required=True, help="data set that build wrote, or its address")
     parser.add_argument("--split", required=True, help="train, validation, calibration or test")
-    parser.add_argument("--out", type=Path, required=True, help="Parquet file to write")
+    parser.add_argument("--out", type=place, required=True, help="Parquet file to write, or its address")
     parser.add_argument(
         "--controls",
         nargs="+",

@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import time
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +30,9 @@ except ImportError as error:
     ) from error
 
 BUSY = (429, 503)
+LOST = (httpx.NetworkError, httpx.RemoteProtocolError)
 MOST_WAIT_S = 30.0
+LOST_WAIT_S = 0.2
 
 
 class ServerRefusedError(ProofreelError, RuntimeError):
@@ -46,7 +50,14 @@ class ServerLostError(ProofreelError, ConnectionError):
 class _Asking:
     """What both clients share: what is sent, how an answer is read, and how long to wait before asking again."""
 
-    def __init__(self, url: str, token: str | None = None, timeout_s: float = 180.0, retries: int = 8) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        timeout_s: float = 180.0,
+        retries: int = 8,
+        lost_retries: int = 0,
+    ) -> None:
         """Make a client; nothing is sent yet.
 
         Args:
@@ -54,8 +65,11 @@ class _Asking:
             token: if the server asks for one.
             timeout_s: seconds to wait for one answer.
             retries: how often a request is sent again to a server that says it is busy (429) or shutting down (503).
+            lost_retries: how often it is sent again, over a new connection, after its connection was lost, as when one
+                of several processes behind the address ends. No question does harm if it is answered twice.
         """
-        self.url, self.retries = url.rstrip("/"), retries
+        self.url, self.retries, self.lost_retries = url.rstrip("/"), retries, lost_retries
+        self.n_lost = 0  # connections that were lost so far
         self._settings: dict[str, Any] = {
             "base_url": self.url,
             "headers": {} if token is None else {"Authorization": f"Bearer {token}"},
@@ -87,12 +101,24 @@ class _Asking:
         got = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return ServerLostError(f"{self.url}: no answer from the server, got {got}; see whether it still runs")
 
+    def may_ask_again(self, error: Exception, tries: int) -> bool:
+        """Whether a request that was sent `tries` times is sent once more after this error."""
+        self.n_lost += (lost := isinstance(error, LOST))
+        return lost and tries <= self.lost_retries
+
 
 class Client(_Asking):
     """The blocking client. Use one per thread, or share it: its connections are pooled."""
 
-    def __init__(self, url: str, token: str | None = None, timeout_s: float = 180.0, retries: int = 8) -> None:
-        super().__init__(url, token, timeout_s, retries)
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        timeout_s: float = 180.0,
+        retries: int = 8,
+        lost_retries: int = 0,
+    ) -> None:
+        super().__init__(url, token, timeout_s, retries, lost_retries)
         self._http = httpx.Client(**self._settings)
 
     def score(
@@ -129,10 +155,14 @@ class Client(_Asking):
         return self._send(method, path, json=body)
 
     def _send(self, method: str, path: str, **body: Any) -> Any:
-        try:
-            return self.read(Retrying(**self._tries)(self._http.request, method, path, **body))
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self.lost(error) from error
+        for tries in count(1):
+            try:
+                return self.read(Retrying(**self._tries)(self._http.request, method, path, **body))
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                if not self.may_ask_again(error, tries):
+                    raise self.lost(error) from error
+                time.sleep(tries * LOST_WAIT_S)
+        raise AssertionError
 
     def close(self) -> None:
         """Close its connections."""
@@ -148,8 +178,15 @@ class Client(_Asking):
 class AsyncClient(_Asking):
     """The asyncio client; share one among tasks."""
 
-    def __init__(self, url: str, token: str | None = None, timeout_s: float = 180.0, retries: int = 8) -> None:
-        super().__init__(url, token, timeout_s, retries)
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        timeout_s: float = 180.0,
+        retries: int = 8,
+        lost_retries: int = 0,
+    ) -> None:
+        super().__init__(url, token, timeout_s, retries, lost_retries)
         self._http = httpx.AsyncClient(**self._settings)
 
     async def score(
@@ -184,10 +221,14 @@ class AsyncClient(_Asking):
         return await self._send(method, path, json=body)
 
     async def _send(self, method: str, path: str, **body: Any) -> Any:
-        try:
-            return self.read(await AsyncRetrying(**self._tries)(self._http.request, method, path, **body))
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self.lost(error) from error
+        for tries in count(1):
+            try:
+                return self.read(await AsyncRetrying(**self._tries)(self._http.request, method, path, **body))
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                if not self.may_ask_again(error, tries):
+                    raise self.lost(error) from error
+                await asyncio.sleep(tries * LOST_WAIT_S)
+        raise AssertionError
 
     async def close(self) -> None:
         """Close its connections."""

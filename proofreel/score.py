@@ -16,14 +16,13 @@ from __future__ import annotations
 import argparse
 import errno
 import json
-import os
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proofreel.core import CommandParser
+from proofreel.core import CommandParser, launched_as, place, written_to
 
 if TYPE_CHECKING:
     from proofreel.data_prep.exports import ClaimFile
@@ -36,7 +35,12 @@ SOME_WITHOUT_SCORE = 3  # exit status
 def main(argv: Sequence[str] | None = None) -> int:
     """Read, score, write, and say what was bad; exit status 1 where nothing is written, 3 where rows have no score."""
     args = _parser().parse_args(argv)
-    first = int(os.environ.get("RANK", 0)) == 0
+    return written_to(args.out, partial(_score, args), args.overwrite, good=(0, SOME_WITHOUT_SCORE))
+
+
+def _score(args: argparse.Namespace, out: Path) -> int:
+    args.out = out
+    rank, world_size = launched_as()
 
     from proofreel.core import ProofreelError, media_path
 
@@ -44,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_out(args.out)
         args.claims = media_path(args.claims, None)
         claims = _claims(args)
-        if first:
+        if rank == 0:
             _list_rejected(args.out, claims)
         if claims.rejected and (args.strict or not claims.pairs):
             reason = "--strict allows none" if args.strict else "no row is left"
@@ -68,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"wrote {args.out}: {n_rows} rows, {n_scored} scored, {totals.n_failed} failed, {n_bad} bad{before}")
     for pair_id, reason in totals.failures[:SHOWN]:
         print(f"  {pair_id}: {reason}")
-    alone = int(os.environ.get("WORLD_SIZE", 1)) == 1  # a launcher would take any other status for a crash
-    return SOME_WITHOUT_SCORE if alone and totals.n_failed + n_bad else 0
+    # a launcher would take any other status for a crash
+    return SOME_WITHOUT_SCORE if world_size == 1 and totals.n_failed + n_bad else 0
 
 
 def _check_out(out: Path) -> None:
@@ -84,12 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     from proofreel.eval.scoring import add_ray_options
 
     parser = CommandParser(prog="proofreel score", description=__doc__)
-    parser.add_argument("directory", help="verifier or cascade directory, or hub id")
+    parser.add_argument("directory", help="verifier or cascade directory, its address, or hub id")
     parser.add_argument(
         "--claims", required=True, help=".jsonl, .json, .csv, .parquet or a folder of tables; or an address"
     )
     parser.add_argument("--media", type=Path, help="folder that relative paths of videos and images start from")
-    parser.add_argument("--out", type=Path, required=True, help="file to write: .csv, .jsonl or .parquet")
+    parser.add_argument("--out", type=place, required=True, help="file or address to write: .csv, .jsonl or .parquet")
     parser.add_argument("--outside-media", action="store_true", help="follow paths that lead out of --media, too")
     parser.add_argument("--format", choices=claim_formats(), help="of the claims; default: the first record's")
     parser.add_argument("--transcripts", type=Path, help="folder or JSON of transcripts, for MuRGAt's audio citations")

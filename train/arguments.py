@@ -9,7 +9,7 @@ import torch
 from transformers import TrainingArguments
 from trl import ModelConfig, TrlParser
 
-from ..core import ConfigError
+from ..core import ConfigError, is_address, local_folder
 from ..models.engine import HEADS
 from .launch_words import check_words, with_config_apart
 from .settings import PEAK_TFLOPS, DistillArguments, VerdictArguments
@@ -52,6 +52,8 @@ def _parse(words: Sequence[str] | None, *kinds: Any) -> Any:
     for name, value in (("dataset_dir", arguments.dataset_dir), ("model_name_or_path", model.model_name_or_path)):
         if not value:
             raise ConfigError(f"{name}: is required, got nothing; add it to the config or pass --{name}")
+    if is_address(arguments.dataset_dir):
+        arguments.dataset_dir = str(local_folder(arguments.dataset_dir))
     for name in ("claims_per_row", "tokens_per_row", "tokens_per_batch", "max_tokens"):
         if (value := getattr(arguments, name)) is not None and value < 1:
             raise ConfigError(f"{name}: must be at least 1, got {value}; correct it or leave it out")

@@ -21,7 +21,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from ...core import SPLITS
+from ...core import SPLITS, own_name
 from ..dataset import MAX_ROWS, CardStatistics, claim_only_probe, shard_entry, shard_name, shortcut_table, write_columns
 from ..media import media_table, run_guarded
 from ..negatives import Grammar
@@ -218,11 +218,12 @@ def summary(manifest: dict[str, Any], output: Path) -> str:
     return "\n".join([*lines, f"wrote {output}"])
 
 
-def training_command(manifest: dict[str, Any], output: Path) -> tuple[str, ...]:
-    """What trains on a data set, by the preset for what it shows."""
+def training_command(manifest: dict[str, Any], output: Path | str) -> tuple[str, ...]:
+    """What trains on a data set, in a folder or at an address, by the preset for what it shows."""
     files = (manifest.get("media_files") or {}).get("files", {"videos": 1, "images": 0})
     preset = "qwen25vl_7b_lora" if files["videos"] + files["images"] else "qwen25_7b_text_lora"
-    run = output.with_name(f"{output.name}-run")
+    beside = output.parent if isinstance(output, Path) else Path("runs")
+    run = beside / f"{own_name(str(output))}-run"
     return ("sft", "--config", f"configs/{preset}.yaml", "--dataset_dir", str(output), "--output_dir", str(run))
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ...core import Pair, RowError, evidence_key
+from ...core import Pair, RowError, evidence_key, launched_as
 from ...models.decision import Decision, Judge
 from .predictions import with_source
 from .score import ScoringSummary, TakenError, difference, identity, into_place, score_to, scored
@@ -55,20 +55,14 @@ class Share:
 
     @classmethod
     def of_launcher(cls) -> Share:
-        """As accelerate launch, torchrun, or else srun number their processes; alone where nothing launched this.
-
-        Of Slurm the number of the *step* counts: in a batch script that starts this without `srun`, SLURM_NTASKS tells
-        of processes that nobody started, and the first would wait for them.
-        """
+        """As accelerate launch, torchrun, or else srun number their processes; alone where nothing launched this."""
         if (wanted := _processes_left_out()) > 1:
             print(
                 f"warning: --num_processes: accelerate starts one process under --cpu, got {wanted}; for that many "
                 f"launch with --config_file configs/accelerate_ddp.yaml --num_processes {wanted}",
                 file=sys.stderr,
             )
-        if "WORLD_SIZE" not in os.environ and "SLURM_STEP_NUM_TASKS" in os.environ:
-            return cls(int(os.environ.get("SLURM_PROCID", 0)), int(os.environ["SLURM_STEP_NUM_TASKS"]))
-        return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+        return cls(*launched_as())
 
 
 def _processes_left_out() -> int:

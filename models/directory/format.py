@@ -34,8 +34,11 @@ from ...core import (
     ConfigError,
     DirectoryError,
     Label,
+    MediaError,
     Prompt,
     from_mapping,
+    is_address,
+    local_folder,
     pip_line,
     schema_problem,
     sha256_of,
@@ -152,15 +155,23 @@ def write_manifest(directory: Path) -> None:
 
 
 def find_verifier(path_or_hub_id: str | Path, revision: str | None = None) -> Path:
-    """The local folder of a verifier: the path itself, or the hub's snapshot of that id (downloaded if need be).
+    """The local folder of a verifier: the path itself, or what lies at an address or at the hub, fetched if need be.
 
     Args:
-        path_or_hub_id: a folder, or an id like `name/verifier`.
+        path_or_hub_id: a folder, an address like `s3://bucket/verifier` (see `allow_remote`), or an id like
+            `name/verifier`.
         revision: commit, tag or branch of a hub id; None: its main branch.
 
     Raises:
-        DirectoryError: neither a folder nor a reachable hub id, or a revision of a folder.
+        DirectoryError: neither a folder nor a reachable address or hub id, or a revision of a folder.
     """
+    if is_address(str(path_or_hub_id)):
+        if revision is not None:
+            raise DirectoryError(f"{path_or_hub_id}: an address has no revisions, got {revision!r}; leave it out")
+        try:
+            return local_folder(str(path_or_hub_id))
+        except MediaError as error:
+            raise DirectoryError(str(error)) from error
     if Path(path_or_hub_id).is_dir():
         if revision is not None:
             raise DirectoryError(f"{path_or_hub_id}: a folder has no revisions, got {revision!r}; leave it out")

@@ -15,6 +15,7 @@ from .command_line import CommandParser, nearest, shipped_configs, shipped_line,
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
 from .extras import EXTRAS, is_installed, optional_package, own_version, pip_line, require
+from .launcher import launched_as
 from .lazy import on_first_use
 from .next_command import RUNS_COMMANDS, folder_beside, say_next
 from .pairs import (
@@ -55,11 +56,13 @@ from .remote import (
     address_problem,
     allow_remote,
     is_address,
+    local_folder,
     local_part,
     own_name,
     shown_address,
     with_local_part,
 )
+from .remote_outputs import folder_here, place, written_to
 from .schemas import schema_problem
 from .spans import Span, complement, draw_apart, is_seconds, merged, overlap_s, total_s, without
 from .storage import DamagedEntryError, EntryStore, seal, sha256_of, sharded, unseal, write_whole
@@ -115,11 +118,14 @@ __all__ = [
     "evidence_to_dict",
     "expanded",
     "folder_beside",
+    "folder_here",
     "from_mapping",
     "is_address",
     "is_installed",
     "is_seconds",
+    "launched_as",
     "load_config",
+    "local_folder",
     "local_part",
     "media_name",
     "media_path",
@@ -135,6 +141,7 @@ __all__ = [
     "parse_citation_list",
     "parse_citations",
     "pip_line",
+    "place",
     "problems_of",
     "problems_of_evidence",
     "read_yaml",
@@ -158,4 +165,5 @@ __all__ = [
     "with_media_paths",
     "without",
     "write_whole",
+    "written_to",
 ]

@@ -21,13 +21,14 @@ import os
 import re
 import shutil
 import tarfile
+import tempfile
 import time
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
-from pathlib import Path
+from functools import lru_cache, partial
+from pathlib import Path, PurePosixPath
 from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -146,6 +147,28 @@ def local_file(address: str, locate: Callable[[str], Path]) -> Path:
     return _downloads(json.dumps(_settings())).find(address, locate)
 
 
+def local_folder(address: str) -> Path:
+    """The folder that an address names, with all its files, on this machine; fetched if it is not here.
+
+    It is asked once in a run what lies there. Each version is kept as a folder of its own, beside the fetched files and
+    not among those that make room for others.
+
+    Raises:
+        MediaError: it is not allowed, not there, or cannot be fetched.
+    """
+    if problem := folder_problem(address):
+        raise MediaError(problem)
+    return _fetched_folder(json.dumps(_settings()), address.rstrip("/"))
+
+
+def folder_problem(address: str) -> str | None:
+    """Why no folder can be read or written at an address; None where one can. Nothing is opened."""
+    if (scheme := _scheme(address)) in (*ARCHIVES, "http", "https"):
+        kinds = ", ".join(f"{name}://" for name in PROTOCOLS if not name.startswith("http"))
+        return f"{shown_address(address)}: names no folder that can be listed, got {scheme}://; use {kinds}"
+    return address_problem(address)
+
+
 def shown_address(address: str) -> str:
     """An address for messages, without what may be secret: a query, a password."""
     return re.sub(r"(://)[^/@]*@", r"\1", re.sub(r"[?#][^:]*", "", address))
@@ -180,6 +203,33 @@ class _Downloads:
             self._known[address] = entry
             return file
 
+    def find_folder(self, address: str) -> Path:
+        """See `local_folder`."""
+        import fsspec.core
+
+        def listing() -> tuple[Any, str, dict[str, dict[str, Any]]]:
+            files, path = fsspec.core.url_to_fs(address)
+            return files, path.rstrip("/"), files.find(path, detail=True)
+
+        with self._locked(address):
+            files, path, found = tried(address, listing)
+            plain = sorted((name, info) for name, info in found.items() if not name.endswith("/"))  # marks of folders
+            infos = {_name_below(name, path, address): info for name, info in plain}
+            if not infos:
+                raise MediaError(f"{shown_address(address)}: no such folder, got no file below this address; check it")
+            self._check_room(address, sum(info.get("size") or 0 for info in infos.values()))
+            folder = self._directory / "folders" / _entry_name(address, json.dumps(infos, sort_keys=True, default=str))
+            if folder.is_dir():
+                return folder
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".unfinished-") as unfinished:
+                whole = Path(unfinished) / "whole"
+                for name, info in infos.items():
+                    (part := whole / name).parent.mkdir(parents=True, exist_ok=True)
+                    tried(address, partial(_fetch_whole, files, f"{path}/{name}", part, info.get("size")))
+                whole.rename(folder)
+            return folder
+
     def _whole(self, entry: tuple[str, int | None] | None) -> Path | None:
         """The file of an entry, if it is there with all its bytes."""
         file = None if entry is None else self._store.find(entry[0])
@@ -192,7 +242,7 @@ class _Downloads:
             files, path = fsspec.core.url_to_fs(address)
             return files, path, files.info(path)
 
-        files, path, info = _tried(address, version)
+        files, path, info = tried(address, version)
         n_bytes = info.get("size")
         entry = _entry_name(address, json.dumps(info, sort_keys=True, default=str)), n_bytes
         if (file := self._whole(entry)) is not None:
@@ -201,13 +251,11 @@ class _Downloads:
 
         def fetch() -> Path:
             with self._store.unfinished() as part:
-                files.get_file(path, str(part))
-                if n_bytes is not None and (got := part.stat().st_size) != n_bytes:
-                    raise OSError(f"{got} of {n_bytes} bytes")
+                _fetch_whole(files, path, part, n_bytes)
                 self._check_room(address, part.stat().st_size)
                 return self._store.adopt(entry[0], part)
 
-        return entry, _tried(address, fetch)
+        return entry, tried(address, fetch)
 
     def _member(self, address: str, member: str, archive: Path, is_entry: bool) -> Path:
         """A member of an archive, copied out once."""
@@ -278,8 +326,28 @@ def _tar_member(archive: Path, member: str) -> Iterator[tuple[IO[bytes], int]]:
         yield content, info.size
 
 
-def _tried(address: str, act: Callable[[], T]) -> T:
-    """What `act` gives, tried a few times; `MediaError` names the address."""
+def _fetch_whole(files: Any, path: str, part: Path, n_bytes: int | None) -> None:
+    """Copy a file here; `OSError` if it is not as long as was stated."""
+    files.get_file(path, str(part))
+    if n_bytes is not None and (got := part.stat().st_size) != n_bytes:
+        raise OSError(f"{got} of {n_bytes} bytes")
+
+
+def _name_below(name: str, folder: str, address: str) -> str:
+    """The name of a listed file from its folder on."""
+    below = PurePosixPath(name[len(folder) :].lstrip("/"))
+    if not below.parts or ".." in below.parts or "\\" in name:
+        raise MediaError(f"{shown_address(address)}: is no plain folder, got the file {name!r}; name the folder above")
+    return str(below)
+
+
+def remote_directory() -> Path:
+    """Where fetched files, fetched folders and unsent outputs are kept."""
+    return Path(_settings()["directory"]).expanduser().absolute()
+
+
+def tried(address: str, act: Callable[[], T], done: str = "fetched") -> T:
+    """What `act` gives, tried a few times; `MediaError` names the address and what cannot be `done` with it."""
     for wait_s in (*_WAITS_S, None):
         try:
             return act()
@@ -292,7 +360,7 @@ def _tried(address: str, act: Callable[[], T]) -> T:
             if wait_s is None or isinstance(error, _FINAL):
                 tries = 1 if isinstance(error, _FINAL) else len(_WAITS_S) + 1
                 raise MediaError(
-                    f"{shown_address(address)}: cannot be fetched, got {type(error).__name__}: {error} in {tries} "
+                    f"{shown_address(address)}: cannot be {done}, got {type(error).__name__}: {error} in {tries} "
                     "tries; check the address, the network and your access"
                 ) from error
             time.sleep(wait_s)
@@ -344,6 +412,11 @@ def _settings() -> dict[str, Any]:
         return defaults | (json.loads(text) if text else {})
     except ValueError as error:
         raise ConfigError(f"{_VARIABLE}: not what allow_remote writes, got {text!r:.60}; unset it") from error
+
+
+@lru_cache(maxsize=64)
+def _fetched_folder(settings: str, address: str) -> Path:
+    return _downloads(settings).find_folder(address)
 
 
 @lru_cache(maxsize=4)

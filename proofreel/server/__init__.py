@@ -5,17 +5,22 @@ from typing import TYPE_CHECKING
 from ..core import on_first_use
 
 if TYPE_CHECKING:
-    from .launch import cache_folder, check_exposure, load, own_names, run
+    from .launch import Shared, cache_folder, check_exposure, load, own_names, run
     from .settings import Settings, limits
+    from .workers import WORKER, Post, run_workers
 
 __all__ = [
+    "WORKER",
+    "Post",
     "Settings",
+    "Shared",
     "cache_folder",
     "check_exposure",
     "limits",
     "load",
     "own_names",
     "run",
+    "run_workers",
 ]
 
 __getattr__ = on_first_use(__name__, __file__)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
@@ -68,8 +69,16 @@ KEYS = sorted({*ScoreRequest.model_fields, *AttributeRequest.model_fields, "kind
 class Service:
     """One verifier, what serves it, and the ASGI application `app`."""
 
-    def __init__(self, verifier: Any, name: str, root: MediaRoot, library: Library, limits: Settings) -> None:
-        """`root` must have uploads, whose folder goes when the service is closed."""
+    def __init__(
+        self,
+        verifier: Any,
+        name: str,
+        root: MediaRoot,
+        library: Library,
+        limits: Settings,
+        secret: bytes | None = None,
+    ) -> None:
+        """`root` must have uploads, which are closed with the service; `secret` makes the keys of files it shows."""
         assert root.uploads is not None
         self.verifier, self.name, self.root, self.uploads = verifier, name, root, root.uploads
         self.limits, self.measures = limits, Measures()
@@ -77,7 +86,7 @@ class Service:
         self.pools = [MediaPool(n, limits.decode_s, hanging) for n in (limits.readers, 1)]
         self.desk = Desk(verifier, self.pools[0], library, limits, self.measures)
         self.office = Office(verifier, self.desk, root, limits)
-        self.pictures = Pictures(root, library, self.pools[1])
+        self.pictures = Pictures(root, library, self.pools[1], secret or secrets.token_bytes(32))
         routes = self._routes()
         names = frozenset(getattr(route, "path", "") for route in routes.routes)
         self.app = Guard(routes, limits, self.measures, names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import math
+import secrets
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,20 @@ from .settings import Settings
 from .uploads import Uploads
 
 _TICK_S = 0.1
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What several processes that serve one verifier have in common: a folder of uploads, and a secret in hex."""
+
+    uploads: str
+    secret: str = field(repr=False)
+
+    @classmethod
+    def below(cls, folder: str | Path) -> Shared:
+        """A new one; uploads lie in a folder of their own, below `folder`, which is made if need be."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return cls(tempfile.mkdtemp(prefix="uploads-", dir=folder), secrets.token_hex(32))
 
 
 class Serving:
@@ -62,6 +78,11 @@ class Serving:
         self._service.app.draining = True
         self._drain_until = time.monotonic() + self._service.limits.drain_s
 
+    def heed_signals(self) -> None:
+        """Have SIGINT and SIGTERM stop it."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.stop)
+
     def run(self) -> None:
         """Serve until `stop` was called and what was in progress is answered, or `drain_s` are over."""
         thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self._bound])), daemon=True)
@@ -78,9 +99,13 @@ def load(
     media_root: str | Path | None,
     limits: Settings,
     cache: str | Path,
+    shared: Shared | None = None,
     **how: Any,
 ) -> Service:
-    """A service of the verifier in `directory`, with frames kept in `cache`; `how` goes to `from_pretrained`."""
+    """A service of the verifier in `directory`, with frames kept in `cache`; `how` goes to `from_pretrained`.
+
+    Several services with the same `shared` and `cache` take each other's uploads and keys.
+    """
     if limits.max_pixels > MAX_IMAGE_PIXELS:
         got = f"{limits.max_pixels} of at most {MAX_IMAGE_PIXELS}"
         raise ConfigError(f"max_pixels: larger images are never decoded, got {got}; lower --max-pixels")
@@ -88,8 +113,8 @@ def load(
     frames = FrameCache(cache, limits.cache_gib, limits.decode_s)
     verifier = Verifier.from_pretrained(directory, media_root=root.folder, frame_cache=frames, **how)
     Path(cache).mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="uploads-", dir=frames.directory))
-    root.uploads = Uploads(folder, limits.max_upload, limits.uploads)
+    folder = Path(shared.uploads if shared else tempfile.mkdtemp(prefix="uploads-", dir=frames.directory))
+    root.uploads = Uploads(folder, limits.max_upload, limits.uploads, shared=shared is not None)
     library = Library(
         None if root.folder is None else str(root.folder),
         str(frames.directory),
@@ -98,7 +123,8 @@ def load(
         limits.max_span_s,
         limits.max_pixels,
     )
-    return Service(verifier, Path(directory).resolve().name, root, library, limits)
+    secret = bytes.fromhex(shared.secret) if shared else None
+    return Service(verifier, Path(directory).resolve().name, root, library, limits, secret)
 
 
 def check_exposure(host: str, token: str | None, no_token: bool) -> None:
@@ -159,13 +185,16 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
 def run(service: Service, host: str, port: int) -> None:
     """Serve until SIGINT or SIGTERM; the address is printed once connections are taken."""
     with listen(host, port) as bound, swept(service.uploads.folder), closing(service.uploads):
-        name, number = bound.getsockname()[:2]
-        shown = f"[{name}]" if ":" in name else name
         serving = Serving(service, bound)
-        for signal_number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(signal_number, serving.stop)
-        print(f"serving {service.verifier.fingerprint[:12]} on http://{shown}:{number}", flush=True)
+        serving.heed_signals()
+        print(f"serving {service.verifier.fingerprint[:12]} on {url_of(bound)}", flush=True)
         serving.run()
+
+
+def url_of(bound: socket.socket) -> str:
+    """The address of a socket, for people."""
+    name, number = bound.getsockname()[:2]
+    return f"http://{_bracketed(name)}:{number}"
 
 
 @contextmanager

@@ -11,7 +11,6 @@ import base64
 import hashlib
 import hmac
 import re
-import secrets
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,9 +68,10 @@ _FILE_HEADERS = {
 class Pictures:
     """Pictures of the files below the media root, made by a pool of their own, so that no page slows the verdicts."""
 
-    def __init__(self, root: MediaRoot, library: Library, pool: MediaPool) -> None:
+    def __init__(self, root: MediaRoot, library: Library, pool: MediaPool, secret: bytes) -> None:
+        """`secret` makes the keys of files; servers that share it take each other's."""
         self._root, self._library, self._pool, self._waiting = root, library, pool, 0
-        self._secret = secrets.token_bytes(32)
+        self._secret = secret
 
     async def clips(self) -> dict[str, Any]:
         """The videos below the media root."""

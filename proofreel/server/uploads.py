@@ -9,29 +9,29 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import os
+import re
 import shutil
-import threading
-import uuid
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 
+from proofreel.core import EntryStore
+
 from .settings import RefusedError, brief
 
 PREFIX = "upload:"
+_NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9]+")
 _HEAD = 512  # bytes that tell a file's kind
 
 
 class Uploads:
-    """Files by the hash of their content. Any thread may call."""
+    """Files by the hash of their content, in a folder that several servers may share. Any thread may call."""
 
-    def __init__(self, folder: Path, max_file: int, max_total: int) -> None:
-        """The folder must be there and be the server's own."""
-        self.folder, self._max_file, self._max_total = folder, max_file, max_total
-        self._lock, self._sizes = threading.Lock(), OrderedDict[str, int]()  # bytes by name, used longest ago first
+    def __init__(self, folder: Path, max_file: int, max_total: int, shared: bool = False) -> None:
+        """The folder must be there; it goes with this server unless it is shared."""
+        self.folder, self._max_file, self._shared = folder, max_file, shared
+        self._store = EntryStore(folder, max(max_file, max_total))
 
     async def receive(self, chunks: AsyncIterator[bytes]) -> str:
         """The name of a file that arrives in pieces; it is written as it comes, never held in memory whole.
@@ -39,9 +39,8 @@ class Uploads:
         Raises:
             RefusedError: 413 too large, 415 no media.
         """
-        unfinished = self._unfinished()
         digest, size, head = hashlib.sha256(), 0, b""
-        try:
+        with self._store.unfinished() as unfinished:
             with unfinished.open("wb") as file:
                 async for chunk in chunks:
                     size += len(chunk)
@@ -50,8 +49,6 @@ class Uploads:
                     digest.update(chunk)
                     await run_in_threadpool(file.write, chunk)
             return await run_in_threadpool(self._keep, unfinished, digest.hexdigest(), head)
-        finally:
-            unfinished.unlink(missing_ok=True)
 
     def keep_url(self, url: str) -> str:
         """The name of the file that a base64 data URL holds.
@@ -67,32 +64,26 @@ class Uploads:
             content = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
             raise RefusedError(400, f"url: not base64, got {brief(text, 20)}; encode the file again") from None
-        unfinished = self._unfinished()
-        try:
+        with self._store.unfinished() as unfinished:
             unfinished.write_bytes(content)
             return self._keep(unfinished, hashlib.sha256(content).hexdigest(), content[:_HEAD])
-        finally:
-            unfinished.unlink(missing_ok=True)
 
     def find(self, name: str) -> str:
         """The path of an uploaded file; finding it is using it. `RefusedError` 404 if it is not here any more."""
         key = name.removeprefix(PREFIX)
-        with self._lock:
-            if key not in self._sizes:
-                raise RefusedError(404, f"path: no such upload, got {brief(name)}; send the file to POST /upload again")
-            self._sizes.move_to_end(key)
-        return str(self.folder / key)
+        file = self._store.find(key) if _NAME.fullmatch(key) else None
+        if file is None:
+            raise RefusedError(404, f"path: no such upload, got {brief(name)}; send the file to POST /upload again")
+        return str(file)
 
     def hide(self, message: str) -> str:
         """A message without the place of the folder on this machine."""
-        return message.replace(f"{self.folder}/", PREFIX)
+        return re.sub(rf"{re.escape(str(self.folder))}/(entries/../)?", PREFIX, message)
 
     def close(self) -> None:
-        """Remove the folder."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _unfinished(self) -> Path:
-        return self.folder / f"unfinished-{uuid.uuid4().hex}"
+        """Remove the folder, if it is this server's own."""
+        if not self._shared:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _check_size(self, size: int) -> None:
         if size > self._max_file:
@@ -108,13 +99,8 @@ class Uploads:
                 f"upload: no picture or video of a known kind, got {brief(head[:12])}; send JPEG, PNG, MP4, WebM, ...",
             )
         name = f"{sha256}{suffix}"
-        with self._lock:
-            if name not in self._sizes:  # else the file stays as it is, and what was read of it stays known
-                self._sizes[name] = unfinished.stat().st_size
-                os.replace(unfinished, self.folder / name)
-            self._sizes.move_to_end(name)
-            while sum(self._sizes.values()) > self._max_total and len(self._sizes) > 1:
-                (self.folder / self._sizes.popitem(last=False)[0]).unlink(missing_ok=True)
+        self._store.adopt(name, unfinished)  # a file that is there stays as it is, and what was read of it stays known
+        self._store.find(name)  # this is its use
         return PREFIX + name
 
 

@@ -14,11 +14,14 @@ import pytest
 from numbered_clips import encode
 from PIL import Image as Picture
 
-from proofreel import Frames, Image, VideoSegment, allow_remote
+from proofreel import Frames, Image, Passage, Verifier, VideoSegment, allow_remote, score
 from proofreel.core import from_mapping, media_paths, remote
+from proofreel.data_prep import build as build_command
 from proofreel.data_prep.dataset import read_manifest, read_split
 from proofreel.data_prep.media import FrameCache, FrameSampling
 from proofreel.data_prep.pipeline import BuildConfig, build
+from proofreel.eval import predict
+from proofreel.eval.scoring import read_predictions
 
 SAMPLING = FrameSampling(max_frames=4, min_pixels=28 * 28, max_pixels=56 * 56)
 
@@ -106,3 +109,66 @@ def test_pictures_of_a_parquet_file_become_media_of_the_data_set(tmp_path: Path)
     files = {path for pair in pairs for piece in pair.evidence for path in media_paths(piece)}
     assert len(files) == 3
     assert {Path(path).parents[1] for path in files} == {tmp_path / "media"}
+
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+SEEN = Passage("Ball 3 is red.")
+CLAIMS = ["Ball 3 is red.", "Ball 3 is blue.", "The ball is gone."]
+
+
+@pytest.fixture
+def bucket() -> str:
+    """A verifier in it, where two commands of one process can find it."""
+    fsspec.filesystem("memory").put(f"{FIXTURES}/verifier_v1_1/", "/bucket/verifier/", recursive=True)
+    allow_remote("memory://bucket")
+    return "memory://bucket"
+
+
+def test_a_verifier_scores_from_an_address_to_an_address(bucket: str, tmp_path: Path, capsys):
+    given: dict = {"device": "cpu", "base": FIXTURES / "tiny_base", "untrained_evidence": True}
+    here = Verifier.from_pretrained(FIXTURES / "verifier_v1_1", **given)
+    there = Verifier.from_pretrained(f"{bucket}/verifier", **given)
+    expected = [verdict.margin for verdict in here.score(CLAIMS, SEEN)]
+    assert [verdict.margin for verdict in there.score(CLAIMS, SEEN)] == expected
+    rows = [{"id": str(i), "claim": claim, "text": SEEN.text} for i, claim in enumerate(CLAIMS)]
+    put("bucket/claims.jsonl", "\n".join(map(json.dumps, rows)).encode())
+    words = [f"{bucket}/verifier", "--claims", f"{bucket}/claims.jsonl", "--out", f"{bucket}/out/scored.parquet"]
+    words += ["--base", str(FIXTURES / "tiny_base"), "--device", "cpu", "--quiet", "--untrained-evidence"]
+    assert score.main(words) == 0, capsys.readouterr()
+    (tmp_path / "scored.parquet").write_bytes(fsspec.filesystem("memory").cat_file("/bucket/out/scored.parquet"))
+    margins = [row.margin for row in read_predictions(tmp_path / "scored.parquet")[0]]
+    assert margins == pytest.approx(expected, abs=1e-4)
+    assert score.main(words) == 1
+    assert "holds something already" in capsys.readouterr().err
+
+
+def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str, tmp_path: Path, capsys):
+    rows = [{"claim": claim, "text": SEEN.text, "label": "supported", "group": claim} for claim in CLAIMS]
+    put("bucket/rows.jsonl", "\n".join(map(json.dumps, rows)).encode())
+    columns = {"passage": "text", "label": "label", "group": "group"}
+    (tmp_path / "build.yaml").write_text(
+        json.dumps(
+            {
+                "output": f"{bucket}/data",
+                "remote": [bucket],
+                "media_root": bucket,
+                "sources": [{"format": "table", "path": f"{bucket}/rows.jsonl", "options": columns}],
+                "negatives": {"swapped_per_claim": 0},
+                "splits": {"train": 0.0, "validation": 0.0, "calibration": 0.0, "test": 1.0},
+                "card": False,
+                "shortcut_probe": False,
+            }
+        )
+    )
+    assert build_command.main(["--config", str(tmp_path / "build.yaml")]) == 0, capsys.readouterr()
+    assert "--dataset_dir memory://bucket/data --output_dir runs/data-run" in capsys.readouterr().out
+    assert build_command.main(["--config", str(tmp_path / "build.yaml"), "--shard", "1/2"]) == 1
+    assert "output: shards meet in a folder of a disk" in capsys.readouterr().err
+    words = ["--verifier", f"{bucket}/verifier", "--data", f"{bucket}/data", "--split", "test"]
+    words += ["--base", str(FIXTURES / "tiny_base"), "--device", "cpu", "--untrained-evidence"]
+    assert predict.main([*words, "--out", f"{bucket}/out/test.parquet"]) == 0, capsys.readouterr()
+    (tmp_path / "test.parquet").write_bytes(fsspec.filesystem("memory").cat_file("/bucket/out/test.parquet"))
+    assert len(read_predictions(tmp_path / "test.parquet")[0]) == 3
+    with pytest.raises(SystemExit):
+        predict.main([*words[:3], f"{bucket}/nothing", *words[4:], "--out", f"{bucket}/out/more.parquet"])
+    assert "no such folder, got no file below this address" in capsys.readouterr().err

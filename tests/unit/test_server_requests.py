@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+import time
 from PIL import Image as PILImage
 from pydantic import ValidationError
 
@@ -166,7 +167,7 @@ def test_only_pictures_and_videos_of_known_kinds_are_kept(head, tmp_path):
         with pytest.raises(RefusedError) as caught:
             uploads.keep_url(url)
         assert caught.value.status == 415
-        assert list(tmp_path.iterdir()) == []
+        assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     else:
         name = uploads.keep_url(url)
         assert Path(uploads.find(name)).read_bytes() == head
@@ -181,23 +182,25 @@ async def _chunks(*parts):
 def test_uploads_in_pieces_are_the_same_file_as_the_data_url_and_stay_unchanged(tmp_path):
     uploads = Uploads(tmp_path, 1000, 10_000)
     name = asyncio.run(uploads.receive(_chunks(PNG[:3], PNG[3:20], PNG[20:])))
-    before = (tmp_path / name.removeprefix("upload:")).stat()
+    before = Path(uploads.find(name)).stat()
     assert uploads.keep_url("data:;base64," + base64.b64encode(PNG).decode()) == name
-    assert (tmp_path / name.removeprefix("upload:")).stat() == before
+    assert Path(uploads.find(name)).stat() == before
+    assert Path(Uploads(tmp_path, 1000, 10_000, shared=True).find(name)).stat() == before  # another process's
 
 
 def test_uploads_keep_to_their_limits(tmp_path):
-    uploads = Uploads(tmp_path, 1000, 2000)
+    uploads = Uploads(tmp_path, 1000, 1400)
     for size in (1001, 100_000):
         with pytest.raises(RefusedError) as caught:
             asyncio.run(uploads.receive(_chunks(PNG, bytes(size - len(PNG)))))
         assert caught.value.status == 413
         with pytest.raises(RefusedError):
             uploads.keep_url("data:;base64," + base64.b64encode(PNG + bytes(size)).decode())
-    first, second = (asyncio.run(uploads.receive(_chunks(PNG, bytes([i]) * 900))) for i in (1, 2))
+    first, second = (asyncio.run(uploads.receive(_chunks(PNG, bytes([i]) * 500))) for i in (1, 2))
+    time.sleep(0.05)  # the clock of files ticks in milliseconds
     uploads.find(first)  # the second is now the one used longest ago
-    third = asyncio.run(uploads.receive(_chunks(PNG, bytes([3]) * 900)))
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) <= 2000
+    third = asyncio.run(uploads.receive(_chunks(PNG, bytes([3]) * 500)))
+    assert sum(file.stat().st_size for file in (tmp_path / "entries").rglob("*") if file.is_file()) <= 1400
     for name in (first, third):
         assert uploads.find(name)
     with pytest.raises(RefusedError, match="no such upload"):
