@@ -101,9 +101,14 @@ class _Asking:
         got = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return ServerLostError(f"{self.url}: no answer from the server, got {got}; see whether it still runs")
 
-    def may_ask_again(self, error: Exception, tries: int) -> bool:
-        """Whether a request that was sent `tries` times is sent once more after this error."""
-        self.n_lost += (lost := isinstance(error, LOST))
+    def may_ask_again(self, outcome: Exception | httpx.Response, tries: int) -> bool:
+        """Whether a request that was sent `tries` times is sent once more.
+
+        It is after its connection was lost, and after a failure that is not in the server's own words: that of what
+        stands before it, as Ray's proxy, whose process behind it has ended.
+        """
+        lost = isinstance(outcome, LOST) or (isinstance(outcome, httpx.Response) and _is_of_a_gateway(outcome))
+        self.n_lost += lost
         return lost and tries <= self.lost_retries
 
 
@@ -157,11 +162,13 @@ class Client(_Asking):
     def _send(self, method: str, path: str, **body: Any) -> Any:
         for tries in count(1):
             try:
-                return self.read(Retrying(**self._tries)(self._http.request, method, path, **body))
+                answer = Retrying(**self._tries)(self._http.request, method, path, **body)
+                if not self.may_ask_again(answer, tries):
+                    return self.read(answer)
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 if not self.may_ask_again(error, tries):
                     raise self.lost(error) from error
-                time.sleep(tries * LOST_WAIT_S)
+            time.sleep(tries * LOST_WAIT_S)
         raise AssertionError
 
     def close(self) -> None:
@@ -223,11 +230,13 @@ class AsyncClient(_Asking):
     async def _send(self, method: str, path: str, **body: Any) -> Any:
         for tries in count(1):
             try:
-                return self.read(await AsyncRetrying(**self._tries)(self._http.request, method, path, **body))
+                answer = await AsyncRetrying(**self._tries)(self._http.request, method, path, **body)
+                if not self.may_ask_again(answer, tries):
+                    return self.read(answer)
             except (httpx.TransportError, httpx.InvalidURL) as error:
                 if not self.may_ask_again(error, tries):
                     raise self.lost(error) from error
-                await asyncio.sleep(tries * LOST_WAIT_S)
+            await asyncio.sleep(tries * LOST_WAIT_S)
         raise AssertionError
 
     async def close(self) -> None:
@@ -241,6 +250,10 @@ class AsyncClient(_Asking):
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _is_of_a_gateway(response: httpx.Response) -> bool:
+    return response.status_code >= 500 and not response.headers.get("Content-Type", "").startswith("application/json")
 
 
 def _wait_s(tries: RetryCallState) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 from proofreel.core import CommandParser, ConfigError, ProofreelError, place, require
 from proofreel.server import Settings, limits
 
+RAY_OPTIONS = {"replicas": "1", "gpus_per_replica": 0.0, "cpus_per_replica": 1.0, "ray_address": None}
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
@@ -33,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             load,
             own_names,
             run,
+            run_on_ray,
             run_workers,
         )
 
@@ -40,6 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         check_exposure(args.host, token, args.no_token)
         hosts = (*own_names(args.host), *args.allowed_host)
         settings = Settings(token, hosts, **{n: getattr(args, n) for n in limits()})
+        if args.engine == "ray":
+            if args.workers > 1 or args.port == 0:
+                raise ConfigError("--engine ray: Ray starts the processes, got --workers or no --port; use --replicas")
+            where = (args.host, args.port), args.frame_cache, _replicas(args)
+            run_on_ray(args.directory, args.media_root, settings, *where, device=args.device, **_how(args))
+            return 0
+        for name, default in RAY_OPTIONS.items():
+            if (got := getattr(args, name)) != default:
+                raise ConfigError(f"--{name.replace('_', '-')}: is read by --engine ray only, got {got}; add that")
         if args.workers < 1:
             raise ConfigError(f"--workers: must be at least 1, got {args.workers}; one serves alone")
         if args.workers > 1 and WORKER not in os.environ:
@@ -56,6 +67,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _replicas(args: argparse.Namespace) -> Any:
+    from proofreel.server import Replicas
+
+    numbers = args.replicas.split(":")
+    if not all(number.isdecimal() for number in numbers) or len(numbers) > 2:
+        raise ConfigError(f"--replicas: must be N or N:M, got {args.replicas!r}; e.g. 8, or 1:8")
+    asked = int(numbers[0]) if len(numbers) == 1 else (int(numbers[0]), int(numbers[1]))
+    return Replicas(asked, args.gpus_per_replica, args.cpus_per_replica, args.ray_address)
 
 
 def _how(args: argparse.Namespace) -> dict[str, Any]:
@@ -88,6 +109,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--frame-cache", help="folder that keeps decoded frames; else a temporary one")
     parser.add_argument("--untrained-evidence", action="store_true", help="judge kinds of evidence not trained on, too")
     parser.add_argument("--no-merge", action="store_true", help="keep the adapter apart from the weights: slower")
+    ray = parser.add_argument_group("on a Ray cluster (docs/many-machines.md)")
+    ray.add_argument("--engine", choices=["own", "ray"], default="own", help="who starts the processes: Ray Serve, too")
+    ray.add_argument("--replicas", default=RAY_OPTIONS["replicas"], metavar="N[:M]", help="N:M, and Ray chooses")
+    ray.add_argument("--gpus-per-replica", type=float, default=0.0, help="of each; 0.5: two share one")
+    ray.add_argument("--cpus-per-replica", type=float, default=1.0, help="that Ray sets aside for each")
+    ray.add_argument("--ray-address", help="of the cluster; else RAY_ADDRESS, or one is started in this machine")
     for name, (default, explanation) in limits().items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, type=type(default), default=default, metavar="N", help=explanation)

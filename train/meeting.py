@@ -34,7 +34,7 @@ def meet(what: str, training: TrainingArguments, limit_s: float = WAIT_LIMIT_S) 
         return
     limit = timedelta(seconds=limit_s)
     try:
-        dist.monitored_barrier(_group(limit), timeout=limit, wait_all_ranks=True)
+        dist.monitored_barrier(_group(), timeout=limit, wait_all_ranks=True)
     except RuntimeError as error:
         raise RunError(
             f"{what}: process {training.process_index} of {training.world_size} waited for the others, at most "
@@ -44,5 +44,5 @@ def meet(what: str, training: TrainingArguments, limit_s: float = WAIT_LIMIT_S) 
 
 
 @cache
-def _group(limit: timedelta) -> Any:
-    return dist.new_group(backend="gloo", timeout=limit)
+def _group() -> Any:
+    return dist.new_group(backend="gloo", timeout=timedelta(seconds=WAIT_LIMIT_S))

@@ -6,12 +6,14 @@ from ..core import on_first_use
 
 if TYPE_CHECKING:
     from .launch import Shared, cache_folder, check_exposure, load, own_names, run
+    from .on_ray import Replicas, run_on_ray
     from .settings import Settings, limits
     from .workers import WORKER, Post, run_workers
 
 __all__ = [
     "WORKER",
     "Post",
+    "Replicas",
     "Settings",
     "Shared",
     "cache_folder",
@@ -20,6 +22,7 @@ __all__ = [
     "load",
     "own_names",
     "run",
+    "run_on_ray",
     "run_workers",
 ]
 

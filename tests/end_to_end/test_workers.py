@@ -1,15 +1,18 @@
 """Several processes on one port: what one says is what all say, one that dies is replaced, and nothing is lost."""
 
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
 import httpx
 import pytest
 from serving import CLAIMS, SAMPLE, VERIFIER, media_root, serving, until
+from training_runs import free_port
 
 from proofreel.client import Client
 from proofreel.core.pairs import VideoSegment
@@ -26,33 +29,60 @@ def place(tmp_path_factory):
     return folder
 
 
-def started(place: Path, *flags: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "proofreel.cli", "serve", str(VERIFIER), "--port", "0", "--device", "cpu"]
-    words += ["--media-root", str(place / "media"), "--workers", "2", *flags]
+KINDS = {
+    "workers": ["--port", "0", "--workers", "2"],
+    "ray": ["--engine", "ray", "--replicas", "2", "--cpus-per-replica", "1"],
+}
+
+
+@dataclasses.dataclass
+class Started:
+    """A server of two processes."""
+
+    kind: str
+    process: subprocess.Popen[str]
+    log: Path
+    url: str = ""
+
+    def pids(self) -> list[int]:
+        """Of the processes that answer."""
+        if self.kind == "ray":
+            every = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+            return [pid for pid in every if b"ServeReplica:proofreel" in cmdline(pid)]
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return [int(pid) for pid in children if b"proofreel.serve" in cmdline(int(pid))]
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return b""
+
+
+def started(place: Path, kind: str, *flags: str, media: str = "media") -> Started:
+    """The command, which has not said yet that it serves."""
+    words = [sys.executable, "-m", "proofreel.cli", "serve", str(VERIFIER), "--device", "cpu", *KINDS[kind], *flags]
+    words += ["--media-root", str(place / media), *(["--port", str(free_port())] if kind == "ray" else [])]
     environment = os.environ | {"TMPDIR": str(place / "temporary"), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    environment["RAY_TMPDIR"] = tempfile.gettempdir()  # a longer name is too long for its sockets
+    log = place / f"{kind}.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+    return Started(kind, process, log)
 
 
-def address(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert " by 2 processes on http://" in line, process.communicate()
-    return line.split()[-1]
-
-
-def children(process: subprocess.Popen[str]) -> list[int]:
-    """Its workers: the sweepers beside them read a script from their command line."""
-    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(pid) for pid in listed if b"proofreel.serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
-@pytest.fixture(scope="module")
-def server(place):
-    process = started(place, "--max-claims", "8")
-    yield address(process), process
-    process.terminate()
-    assert process.wait(120) == 0, process.communicate()
-    assert list((place / "temporary").iterdir()) == []
+@pytest.fixture(scope="module", params=["workers", pytest.param("ray", marks=pytest.mark.nightly)])
+def server(place, request):
+    running = started(place, request.param, "--max-claims", "8")
+    assert running.process.stdout is not None
+    line = running.process.stdout.readline()
+    assert " by 2 " in line, running.log.read_text()
+    running.url = line.split()[-1]
+    yield running
+    running.process.terminate()
+    assert running.process.wait(120) == 0, running.log.read_text()
+    assert [path.name for path in (place / "temporary").iterdir()] == []
 
 
 def many(url: str, method: str, path: str, **given):
@@ -61,7 +91,7 @@ def many(url: str, method: str, path: str, **given):
 
 
 def test_answers_refusals_and_the_page_are_those_of_one_process(server, place, tmp_path):
-    url, _ = server
+    url = server.url
     body = {"claims": CLAIMS, "evidence": [{"kind": "video", "path": "a.mp4", "start_s": 0.0, "end_s": 2.0}]}
     wrong = [
         {**body, "claims": ["x"] * 9},
@@ -87,7 +117,7 @@ def test_answers_refusals_and_the_page_are_those_of_one_process(server, place, t
 
 
 def test_what_one_was_sent_the_other_finds_and_all_count_together(server):
-    url, _ = server
+    url = server.url
     with Client(url) as client:
         name = client.upload(SAMPLE)
     evidence = [{"kind": "video", "path": name, "start_s": 0.0, "end_s": 2.0}]
@@ -95,6 +125,9 @@ def test_what_one_was_sent_the_other_finds_and_all_count_together(server):
     assert {a.status_code for a in answers} == {200}
     shown = httpx.get(f"{url}/clip", params={"path": "a.mp4"}).json()["media"]
     assert {a.content for a in many(url, "GET", f"/{shown}")} == {SAMPLE.read_bytes()}
+
+    if server.kind == "ray":
+        return  # each replica counts for itself
 
     def scored() -> set[float]:
         texts = [answer.text for answer in many(url, "GET", "/metrics")]
@@ -107,7 +140,7 @@ def test_what_one_was_sent_the_other_finds_and_all_count_together(server):
 
 
 def test_one_that_is_killed_in_mid_load_is_replaced_and_nothing_is_lost_or_wrong(server):
-    url, process = server
+    url = server.url
     with Client(url) as client:
         expected = [(v.label, v.margin) for v in client.score(CLAIMS, CLIP)]
     answered, errors, lost, stop = [], [], [], threading.Event()
@@ -125,9 +158,10 @@ def test_one_that_is_killed_in_mid_load_is_replaced_and_nothing_is_lost_or_wrong
     for thread in threads:
         thread.start()
     until(lambda: len(answered) > 20)
-    before = children(process)
+    before = server.pids()
+    assert len(before) == 2
     os.kill(before[0], signal.SIGKILL)
-    until(lambda: len(children(process)) == 2 and before[0] not in children(process))
+    until(lambda: len(pids := server.pids()) == 2 and before[0] not in pids)
     after = len(answered)
     until(lambda: len(answered) > after + 50)
     stop.set()
@@ -138,13 +172,12 @@ def test_one_that_is_killed_in_mid_load_is_replaced_and_nothing_is_lost_or_wrong
     for verdicts in answered:
         assert [label for label, _ in verdicts] == [label for label, _ in expected]
         assert [m for _, m in verdicts] == pytest.approx([m for _, m in expected], abs=1e-4, rel=1e-5)
-    assert process.stderr is not None
-    assert next(line for line in process.stderr if "ended, got status -9; it is started again" in line)
+    assert server.kind == "ray" or "ended, got status -9; it is started again" in server.log.read_text()
 
 
-def test_a_worker_that_cannot_start_ends_all(place, tmp_path):
-    process = started(place, "--base", str(tmp_path / "nothing"))
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 1
+def test_a_worker_that_cannot_start_ends_all(place):
+    running = started(place, "workers", media="nothing")
+    assert running.process.wait(120) == 1
+    said = running.log.read_text()
     assert "did not start, got no answer; its own error stands above" in said
-    assert "nothing" in said.partition("error: workers")[0]
+    assert "media root: not a folder" in said.partition("error: workers")[0]

@@ -3,10 +3,10 @@
 import asyncio
 import base64
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
-import time
 from PIL import Image as PILImage
 from pydantic import ValidationError
 
