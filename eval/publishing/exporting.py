@@ -23,6 +23,7 @@ from ...data_prep.dataset import read_manifest, read_split, train_shards
 from ...models.decision import Decision, OperatingPoint, read_decision, write_decision
 from ...models.directory import (
     CONFIG,
+    EXAMPLE,
     MANIFEST,
     Dtype,
     VerifierConfig,
@@ -35,9 +36,10 @@ from ...models.directory import (
     trained_on,
     write_cross_encoder,
     write_directory,
+    write_gguf_note,
     write_merged,
 )
-from ...models.inputs import TimeRule, Windowing
+from ...models.inputs import Media, TimeRule, Windowing
 from ...models.verifier import TOLERANCE, SelfTest, Verifier, selftest, write_golden
 from ..calibration import FITTED_ROWS_FILE, MIN_ROWS, PerGroup, fit_decision, read_measuring, write_fitted_rows
 from ..decisions import criterion_of
@@ -388,6 +390,9 @@ def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path
     if config.weights == "full":  # where other programs look for them
         shutil.copytree(folder / "processor", folder / "model", dirs_exist_ok=True)
         write_cross_encoder(folder, config, verifier.encoder)
+        passage, claim = EXAMPLE
+        margin = verifier.score_media([(claim, None)], (passage,), Media())[0]
+        write_gguf_note(folder, config, verifier.encoder, float(margin))
     else:
         describe_adapter(folder / "adapter", config.base.path, _conditional_network(verifier))
     write_decision(folder, read_decision(ready.calibration))

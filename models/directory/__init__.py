@@ -27,10 +27,12 @@ if TYPE_CHECKING:
         write_directory,
     )
     from .load import UNRECORDED_EVIDENCE, Dtype, Parts, Quantization, load_parts
-    from .other_libraries import write_cross_encoder
+    from .other_libraries import EXAMPLE, GGUF_NOTE, write_cross_encoder, write_gguf_note
 
 __all__ = [
     "CONFIG",
+    "EXAMPLE",
+    "GGUF_NOTE",
     "MANIFEST",
     "OLDER_SCHEMAS",
     "UNRECORDED_EVIDENCE",
@@ -60,6 +62,7 @@ __all__ = [
     "trained_on",
     "write_cross_encoder",
     "write_directory",
+    "write_gguf_note",
     "write_merged",
 ]
 

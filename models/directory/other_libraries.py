@@ -1,9 +1,9 @@
-"""A whole verifier as sentence-transformers opens it: `CrossEncoder(directory)` gives margins.
+"""What a whole verifier's folder holds for other programs: sentence-transformers, vLLM's `/score`, llama.cpp.
 
-Its chat template is written for pairs: the first of a pair is the claim
-(`query`), the second the evidence (`document`). It stands among sentence-transformers' own settings, so that the
-family's template stays what other programs read. Control tokens, sounds, and videos of another position rule raise an
-error.
+`CrossEncoder(directory)` gives margins. The chat template for it is written for pairs: the first of a pair is the claim
+(`query`), the second the evidence (`document`). It stands among sentence-transformers' own settings and in a file for
+vLLM, so that the family's template stays what other programs read. Control tokens, sounds, and videos of another
+position rule raise an error.
 """
 
 from __future__ import annotations
@@ -12,8 +12,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..inputs import Encoder
+from ...core import Passage
+from ..backbones import read_config
+from ..inputs import Encoder, Media
 from .format import VerifierConfig
+
+PAIR_TEMPLATE, GGUF_NOTE = "pair_template.jinja", "GGUF.md"
+GGUF_FAMILIES = ("qwen2_5_vl", "qwen2", "llama", "qwen3")
+"""Model types that were converted and whose margins llama.cpp gave: docs/interchange.md."""
+
+EXAMPLE = (Passage("A ball rolls to the left."), "The ball moves.")
+"""Evidence and claim by which a GGUF file can be checked."""
 
 _MODULES = "sentence_transformers."
 _TEMPLATE = """\
@@ -42,6 +51,33 @@ _TEMPLATE = """\
 {%- endfor -%}
 {{- BEFORE_ANSWER -}}"""
 
+_BIAS = 50  # the same for both words: it cancels in their difference, and no other word comes before them
+_CONVERT = "    python convert_hf_to_gguf.py model --outtype f32"
+_NOTE = """\
+# This verifier as GGUF, in llama.cpp
+
+{convert}    llama-server -m verifier.gguf
+
+Send this to `/completion`; evidence and claim stand in `prompt`, and nothing else of it may change:
+
+```json
+{body}
+```
+
+Here the evidence is "{passage}" and the claim "{claim}". In the answer, `top_probs` of `completion_probabilities[0]`
+holds the two words: margin = ln(prob of id {supported}) - ln(prob of id {refuted}). A word that is missing, or a
+probability of 0, is a failure and no verdict. `calibration.json` makes a probability of the margin:
+`proofreel.models.decision.read_decision(directory).calibration.predict(margin)`.
+
+**Check the file first.** To this question the verifier itself says {margin:.4f}, in {n_tokens} tokens
+(`tokens_evaluated`). One token more: the server puts a start token before the prompt; leave the one in the prompt out.
+Another margin: other rounding, or another tokenizer. A quantised file is another function: fit calibration and
+thresholds again on its own margins.
+
+Refuse texts that hold one of the model's control tokens before they are sent. Videos cannot be sent: llama.cpp makes
+single pictures of them.
+"""
+
 
 def write_cross_encoder(folder: Path, config: VerifierConfig, encoder: Encoder) -> bool:
     """Write `modules.json` and what it names; returns whether sentence-transformers can ask this verifier's question.
@@ -54,16 +90,10 @@ def write_cross_encoder(folder: Path, config: VerifierConfig, encoder: Encoder) 
         config: what the folder says of itself.
         encoder: the verifier's.
     """
-    sees = encoder.layout.sees
-    if (
-        config.weights != "full"
-        or config.head != "next_token"
-        or config.prompt.one_turn
-        or config.windowing is not None
-    ):
+    if not _asks_for_a_word(config, encoder):
         return False
-    if encoder.layout.frame_turn or encoder.layout.hears:
-        return False
+    sees, template = encoder.layout.sees, pair_template(config, encoder)
+    (folder / "model" / PAIR_TEMPLATE).write_text(template, encoding="utf-8")
     modules = [("model", "base.modules.transformer.Transformer"), ("1_LogitScore", "cross_encoder.modules.LogitScore")]
     _write(
         folder / "modules.json",
@@ -88,7 +118,7 @@ def write_cross_encoder(folder: Path, config: VerifierConfig, encoder: Encoder) 
             "modality_config": {kind: scored for kind in kinds} | {"message": scored | {"format": "structured"}},
             "module_output_name": "causal_logits",
             "processing_kwargs": {
-                "chat_template": {"chat_template": pair_template(config, encoder), "restore_suffix": False},
+                "chat_template": {"chat_template": template, "restore_suffix": False},
                 "text": {"truncation": False},
                 **({"image": {"do_resize": False}} if sees else {}),
                 **({"video": {"do_resize": False, "do_sample_frames": False}} if sees else {}),
@@ -96,6 +126,52 @@ def write_cross_encoder(folder: Path, config: VerifierConfig, encoder: Encoder) 
         },
     )
     return True
+
+
+def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, margin: float) -> bool:
+    """Write how llama.cpp is asked this verifier's question; returns whether it can be.
+
+    It cannot where sentence-transformers cannot, the family was not tried, or the verifier was trained on videos and
+    sounds alone.
+
+    Args:
+        folder: of the verifier.
+        config: what the folder says of itself.
+        encoder: the verifier's.
+        margin: the verifier's, of `EXAMPLE`.
+    """
+    kinds = set(config.modalities or ("passage",))
+    family = read_config(folder / "model").model_type
+    if not _asks_for_a_word(config, encoder) or family not in GGUF_FAMILIES or kinds <= {"video", "audio"}:
+        return False
+    passage, claim = EXAMPLE
+    prompt = encoder.chat.prefix((passage,)) + encoder.chat.claim(claim, None)
+    files = ["--outfile verifier.gguf"] + ["--mmproj --outfile mmproj.gguf"] * encoder.layout.sees
+    text = _NOTE.format(
+        convert="".join(f"{_CONVERT} {file}\n" for file in files),
+        body=json.dumps({"prompt": prompt} | _word_settings(config), ensure_ascii=False),
+        passage=passage.text,
+        claim=claim,
+        supported=config.supported_id,
+        refuted=config.refuted_id,
+        margin=margin,
+        n_tokens=len(encoder.evidence((passage,), Media()).ids_P) + len(encoder.claim_ids(claim)),
+    )
+    (folder / GGUF_NOTE).write_text(text, encoding="utf-8")
+    return True
+
+
+def _word_settings(config: VerifierConfig) -> dict[str, Any]:
+    """By which llama.cpp's server says the probabilities of the two words, and no default of its own changes them."""
+    bias = [[word, _BIAS] for word in (config.supported_id, config.refuted_id)]
+    asked: dict[str, Any] = {"n_predict": 1, "n_probs": 2, "post_sampling_probs": True, "logit_bias": bias}
+    return asked | {"samplers": ["temperature"], "temperature": 1}
+
+
+def _asks_for_a_word(config: VerifierConfig, encoder: Encoder) -> bool:
+    """Whether a whole language model answers this verifier's question, in two turns, by its next token."""
+    whole = config.weights == "full" and config.head == "next_token" and config.windowing is None
+    return whole and not config.prompt.one_turn and not encoder.layout.frame_turn and not encoder.layout.hears
 
 
 def pair_template(config: VerifierConfig, encoder: Encoder) -> str:

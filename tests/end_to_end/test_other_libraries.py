@@ -2,17 +2,20 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gguf_files import as_gguf, gguf
 from random_drafts import HEADS, random_draft
 from training_runs import with_rows
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from proofreel.cli import main
 from proofreel.core import DirectoryError, Image, Passage, VideoSegment
 from proofreel.data_prep.dataset import read_split
-from proofreel.models.directory import describe_adapter, read_directory
+from proofreel.models.directory import EXAMPLE, GGUF_NOTE, describe_adapter, read_directory
 from proofreel.models.directory.format import write_manifest
 from proofreel.models.inputs.encoder import Media
 from proofreel.models.verifier import Verifier
@@ -65,13 +68,36 @@ def seeing(tiny_base, small_sampling, colour_dataset, tmp_path_factory):
     return made
 
 
-@pytest.mark.parametrize("family", ["qwen2", "llama", "qwen3"])
-def test_a_text_verifier_as_a_cross_encoder_gives_its_margins(family, tiny_of, small_sampling, text_dataset, tmp_path):
-    draft = random_draft(tiny_of(family), tmp_path / "draft", small_sampling)
-    directory = export(draft, text_dataset, tmp_path / "out", "--merge")
-    expected = [v.margin for v in Verifier.from_pretrained(directory, device="cpu").score(CLAIMS, Passage(TEXT))]
+@pytest.fixture(scope="module", params=["qwen2", "llama", "qwen3"])
+def reading(request, tiny_of, small_sampling, text_dataset, tmp_path_factory):
+    """A merged verifier of text and its directory."""
+    folder = tmp_path_factory.mktemp("reading")
+    draft = random_draft(tiny_of(request.param), folder / "draft", small_sampling)
+    directory = export(draft, text_dataset, folder / "out", "--merge")
+    return directory, Verifier.from_pretrained(directory, device="cpu")
+
+
+def test_a_text_verifier_as_a_cross_encoder_gives_its_margins(reading):
+    directory, verifier = reading
+    expected = [v.margin for v in verifier.score(CLAIMS, Passage(TEXT))]
     assert close(cross_encoder(directory).predict([(c, TEXT) for c in CLAIMS]), expected)
     assert len({round(m, 3) for m in expected}) == len(CLAIMS)
+
+
+@pytest.mark.skipif(gguf is None, reason="gguf is not installed")
+def test_a_gguf_file_of_the_model_gives_the_margin_of_its_note(reading, tmp_path):
+    directory, verifier = reading
+    as_gguf(directory / "model", tmp_path / "verifier.gguf")
+    network: Any = AutoModelForCausalLM.from_pretrained(tmp_path, gguf_file="verifier.gguf", dtype=torch.float32)
+    note = (directory / GGUF_NOTE).read_text()
+    body = json.loads(note.partition("```json\n")[2].partition("\n```")[0])
+    ids = AutoTokenizer.from_pretrained(tmp_path, gguf_file="verifier.gguf")(body["prompt"])["input_ids"]
+    with torch.inference_mode():
+        logits = network.eval()(input_ids=torch.tensor([ids])).logits[0, -1].double()
+    supported, refuted = (logits[word] for word, _ in body["logit_bias"])
+    expected = verifier.score(EXAMPLE[1], EXAMPLE[0])[0].margin
+    assert close(supported - refuted, expected)
+    assert f"says {expected:.4f}, in {len(ids)} tokens" in note
 
 
 def test_text_and_an_image_as_a_cross_encoder_give_the_margins(seeing, make_media):

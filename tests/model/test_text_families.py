@@ -1,14 +1,11 @@
 """Text families beside Qwen2.5: their margins and gradients are those of transformers' own network, claim by claim."""
 
-import importlib
-import importlib.util
 import json
 import shutil
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
+from gguf_files import as_gguf, gguf
 from nightly import first_of
 from peft import LoraConfig
 from random_drafts import random_draft
@@ -31,7 +28,6 @@ from proofreel.models.verifier.verifier import Verifier
 
 TALK = (Transcript("She takes the red ball.\n\nThen she leaves.", 0.0, 4.5), Passage("It ends here."))
 KINDS = ("llama", "qwen3")
-gguf: Any = importlib.import_module("gguf") if importlib.util.find_spec("gguf") else None
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -111,48 +107,6 @@ def test_a_verifier_keeps_prefixes_and_merges_like_any_other(base, small_samplin
     assert [v.margin for v in apart.score_pairs(pairs)] == pytest.approx(first, abs=1e-4, rel=1e-5)
     assert apart.prefixes.hits == 1
     assert [v.margin for v in merged.score_pairs(pairs)] == pytest.approx(first, abs=1e-4, rel=1e-5)
-
-
-def as_gguf(base, file):
-    """The Llama of a folder as a GGUF file of float32, by the layout that llama.cpp's own converter writes."""
-    network, tokenizer = AutoModelForCausalLM.from_pretrained(base), load_processor(base).tokenizer
-    c, writer = network.config, gguf.GGUFWriter(file, "llama")
-    writer.add_context_length(c.max_position_embeddings)
-    writer.add_embedding_length(c.hidden_size)
-    writer.add_block_count(c.num_hidden_layers)
-    writer.add_feed_forward_length(c.intermediate_size)
-    writer.add_head_count(c.num_attention_heads)
-    writer.add_head_count_kv(c.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(c.rms_norm_eps)
-    writer.add_rope_freq_base(c.rope_parameters["rope_theta"])
-    writer.add_vocab_size(c.vocab_size)
-    model = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    ids = tokenizer.get_vocab()
-    special = set(tokenizer.all_special_tokens)
-    names = sorted(ids, key=lambda name: ids[name])
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(names)
-    writer.add_token_types([3 if name in special else 1 for name in names])
-    writer.add_token_merges([m if isinstance(m, str) else " ".join(m) for m in model["merges"]])
-    writer.add_eos_token_id(ids["<|im_end|>"])
-    writer.add_chat_template(tokenizer.chat_template)
-    places = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v"}
-    places |= {"self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up"}
-    places |= {"mlp.down_proj": "ffn_down", "input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm"}
-    for name, tensor in network.state_dict().items():
-        values = tensor.float().numpy()
-        for part, heads in (("q_proj", c.num_attention_heads), ("k_proj", c.num_key_value_heads)):
-            if part in name:  # halves of a head lie side by side there
-                pairs = values.reshape(heads, 2, -1, values.shape[1]).swapaxes(1, 2)
-                values = np.ascontiguousarray(pairs.reshape(values.shape))
-        name = name.removeprefix("model.").replace("layers.", "blk.")
-        for ours, theirs in {**places, "embed_tokens": "token_embd", "lm_head": "output"}.items():
-            name = name.replace(ours, theirs)
-        writer.add_tensor("output_norm.weight" if name == "norm.weight" else name, values)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 @pytest.mark.skipif(gguf is None, reason="gguf is not installed")
