@@ -435,3 +435,22 @@ def test_a_root_that_is_a_link_holds_what_it_leads_to(tmp_path):
     media_root(tmp_path / "media")
     (tmp_path / "link").symlink_to(tmp_path / "media")
     assert MediaRoot(tmp_path / "link", 10**9).find("inside.mp4") == "a.mp4"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--workers", "0"], "--workers: must be at least 1, got 0"),
+        (["--replicas", "2"], "--replicas: is read by --engine ray only, got 2"),
+        (["--engine", "ray", "--workers", "2"], "--engine ray: Ray starts the processes"),
+        (["--engine", "ray", "--port", "0"], "--engine ray: Ray starts the processes"),
+        (["--engine", "ray", "--replicas", "two"], "--replicas: must be N or N:M, got 'two'"),
+        (["--engine", "ray", "--replicas", "3:2"], "replicas: must be at least 1, fewest first"),
+        (["--engine", "ray", "--ray-address", "auto"], "a folder that all replicas see, got no --frame-cache"),
+    ],
+)
+def test_options_of_several_processes_that_nothing_would_read_are_refused(words, reason, capsys):
+    from proofreel.cli import main
+
+    assert main(["serve", str(VERIFIER), *words]) == 1
+    assert reason in capsys.readouterr().err

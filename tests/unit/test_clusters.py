@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from proofreel.core import ConfigError
 from proofreel.eval.scoring import Share
 from proofreel.score import _parser
 
@@ -47,6 +48,32 @@ def test_skypilots_task_runs_a_command_that_is_taken():
     task = yaml.safe_load((FOLDER / "score-sky.yaml").read_text())
     assert {"resources", "setup", "run"} <= set(task)
     assert _parser().parse_args(words_of_score(task["run"])).quiet
+
+
+def test_ray_serves_configuration_names_an_application_that_takes_its_arguments(tmp_path):
+    from ray.serve.schema import ServeDeploySchema
+
+    from proofreel.server import on_ray
+
+    config = yaml.safe_load((FOLDER / "serve-config.yaml").read_text())
+    (application,) = ServeDeploySchema.model_validate(config).applications
+    assert application.import_path == "proofreel.server.on_ray:app"
+    args = {**application.args, "frame_cache": str(tmp_path)}
+    bound = on_ray.app(args)._bound_deployment
+    assert bound.name == "proofreel"
+    settings = bound.init_args[2]
+    assert (settings.token, settings.hosts, settings.queue) == ("change-me", ("judge.example.org",), 4096)
+    scaling = bound._deployment_config.autoscaling_config
+    assert (scaling.min_replicas, scaling.max_replicas) == (1, 8)
+    assert bound.ray_actor_options["num_gpus"] == 1
+    for wrong, reason in (
+        ({**args, "replicas": 2}, "args: unknown key, got replicas"),
+        ({"directory": "x"}, "args: required, got no frame_cache"),
+        ({**args, "number": 0}, "replicas: must be at least 1"),
+        ({**args, "gpus_each": -1}, "gpus_each: must not be negative"),
+    ):
+        with pytest.raises(ConfigError, match=reason):
+            on_ray.app(wrong)
 
 
 @pytest.mark.parametrize(
