@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.pages import made_on, publish
+from benchmarks.pages import command, made_on, publish
 from proofreel import Verifier, VideoSegment
 from proofreel.models.inputs import read_media
 
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "| ---: | ---: | ---: |",
         *rows,
         "",
-        f"`python -m benchmarks.merged_adapter`; {made_on(began, ('torch', 'transformers', 'peft'))}",
+        f"`{command()}`; {made_on(began, ('torch', 'transformers', 'peft'))}",
     ]
     publish(lines, args.out)
     return 0

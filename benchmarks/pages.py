@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +22,14 @@ def publish(lines: Sequence[str], out: Path | None) -> None:
         _, heading, notes = (out.read_text(encoding="utf-8") if out.exists() else "").partition(f"\n{NOTES}\n")
         kept = f"\n{NOTES}\n{notes}" if heading else ""
         out.write_text("\n".join(lines) + "\n" + kept, encoding="utf-8")
+
+
+def command() -> str:
+    """The line that runs the benchmark which is running, without the page it is to write."""
+    words, spec = sys.argv[1:], sys.modules["__main__"].__spec__
+    if "--out" in words:
+        del words[(at := words.index("--out")) : at + 2]
+    return " ".join(["python", "-m", "" if spec is None else spec.name, *words])
 
 
 def made_on(began: float, packages: Sequence[str] = ("torch", "transformers", "numpy")) -> str:

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.pages import made_on, publish
+from benchmarks.pages import command, made_on, publish
 from benchmarks.prefix_ways import (
     LORA_RANK,
     Way,
@@ -200,7 +200,7 @@ def main(argv: list[str] | None = None) -> int:
     made = made_on(began, ("torch", "transformers", "peft", "sentence-transformers"))
     text = (__doc__ or "").strip().splitlines()[4:]
     head = ["# K claims together, one each, and as a padded batch", "", *text, ""]
-    publish([*head, *HEADER.splitlines(), *lines, "", f"`python -m benchmarks.shared_prefix`; {made}"], args.out)
+    publish([*head, *HEADER.splitlines(), *lines, "", f"`{command()}`; {made}"], args.out)
     return 0
 
 

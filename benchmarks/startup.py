@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.pages import made_on, publish
+from benchmarks.pages import command, made_on, publish
 
 ROOT = Path(__file__).resolve().parents[1]
 LOAD = "from proofreel import Verifier; v = Verifier.from_pretrained('checkpoints/kitchen-verifier', device='cpu')"
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.append(f"| {name} | {cpu_s:.2f} | {wall_s:.2f} | {mib:,.0f} |")
     text = (__doc__ or "").strip().splitlines()[4:]
     head = ["# The wait for the first answer", "", *text, "", "| what | CPU s | wall s | MiB |"]
-    made = f"`python -m benchmarks.startup`; {made_on(began, ('torch', 'transformers'))}"
+    made = f"`{command()}`; {made_on(began, ('torch', 'transformers'))}"
     publish([*head, "| --- | ---: | ---: | ---: |", *rows, "", made], args.out)
     return 0
 

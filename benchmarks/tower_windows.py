@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 
-from benchmarks.pages import made_on, publish
+from benchmarks.pages import command, made_on, publish
 from proofreel.models.backbones import published_config
 from proofreel.models.engine import WINDOWS
 
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "| ---: | ---: | ---: | ---: |",
         *(_row(tower, tokens, grid, args.rounds) for tokens, grid in GRIDS.items()),
         "",
-        f"`python -m benchmarks.tower_windows`; {made_on(began, ('torch', 'transformers'))}",
+        f"`{command()}`; {made_on(began, ('torch', 'transformers'))}",
     ]
     publish(lines, args.out)
     return 0

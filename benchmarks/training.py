@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from benchmarks.pages import made_on, publish
+from benchmarks.pages import command, made_on, publish
 from benchmarks.prefix_ways import WORDS, make_model, question
 from benchmarks.shared_prefix import counted
 from proofreel.models.backbones import vision_layout
@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = (__doc__ or "").strip().splitlines()[4:]
     made = made_on(began, ("torch", "transformers", "peft"))
     publish(["# A packed training step against a plain chat Trainer", "", *text, "", *HEADER.splitlines(), *lines, "",
-             f"`python -m benchmarks.training`; {made}"], args.out)  # fmt: skip
+             f"`{command()}`; {made}"], args.out)  # fmt: skip
     return 0
 
 

@@ -172,6 +172,25 @@ def test_a_lost_connection_is_an_error_that_names_the_server():
                 assert str(error).startswith(f"{url}: no answer from the server, got ")
 
 
+def test_a_lost_connection_is_asked_again_as_often_as_said():
+    cut, torn, gateway = (None, {}, b""), (200, {"Content-Length": "100"}, b'{"verd'), (500, {}, b"replica died")
+    with scripted(cut, torn, gateway, GOOD) as (server, url):
+        with Client(url, lost_retries=3) as client:
+            assert client.score(["x"], Passage("y")) == [Verdict(0.75, 1.5, "supported")]
+            assert client.n_lost == 3
+        server.asked = 0
+        assert both(url, ["x"], Passage("y"), lost_retries=3)[0] == [Verdict(0.75, 1.5, "supported")]
+    for answer, kind in ((cut, ServerLostError), (gateway, ServerRefusedError)):
+        with scripted(answer) as (server, url):
+            for error in both(url, ["x"], Passage("y"), lost_retries=1):
+                assert isinstance(error, kind)
+            assert server.asked == 4
+    own = (500, {"Content-Type": "application/json"}, b'{"error": {"message": "server: failed", "type": "internal"}}')
+    with scripted(own) as (server, url):
+        both(url, ["x"], Passage("y"), lost_retries=3)
+        assert server.asked == 2  # its own words are an answer
+
+
 def test_a_server_that_is_silent_is_given_up():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for error in both(f"http://127.0.0.1:{silent.getsockname()[1]}", ["x"], Passage("y"), timeout_s=0.2):
