@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         write_directory,
     )
     from .load import UNRECORDED_EVIDENCE, Dtype, Parts, Quantization, load_parts
-    from .other_libraries import EXAMPLE, GGUF_NOTE, write_cross_encoder, write_gguf_note
+    from .other_libraries import EXAMPLE, GGUF_NOTE, word_settings, write_cross_encoder, write_gguf_note
 
 __all__ = [
     "CONFIG",
@@ -60,6 +60,7 @@ __all__ = [
     "requirements_of",
     "start_from",
     "trained_on",
+    "word_settings",
     "write_cross_encoder",
     "write_directory",
     "write_gguf_note",

@@ -56,7 +56,7 @@ _CONVERT = "    python convert_hf_to_gguf.py model --outtype f32"
 _NOTE = """\
 # This verifier as GGUF, in llama.cpp
 
-{convert}    llama-server -m verifier.gguf
+{convert}    llama-server -m verifier.gguf {options}--cache-type-k f32 --cache-type-v f32 --flash-attn off
 
 Send this to `/completion`; evidence and claim stand in `prompt`, and nothing else of it may change:
 
@@ -71,8 +71,9 @@ probability of 0, is a failure and no verdict. `calibration.json` makes a probab
 
 **Check the file first.** To this question the verifier itself says {margin:.4f}, in {n_tokens} tokens
 (`tokens_evaluated`). One token more: the server puts a start token before the prompt; leave the one in the prompt out.
-Another margin: other rounding, or another tokenizer. A quantised file is another function: fit calibration and
-thresholds again on its own margins.
+Of those that were tried, Qwen2.5-VL was up to 0.03 apart and the other families 1e-5; without the last three options,
+which keep everything in float32, 0.001 more. A quantised file is another function: fit calibration and thresholds
+again on its own margins.
 
 Refuse texts that hold one of the model's control tokens before they are sent. Videos cannot be sent: llama.cpp makes
 single pictures of them.
@@ -146,10 +147,12 @@ def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, marg
         return False
     passage, claim = EXAMPLE
     prompt = encoder.chat.prefix((passage,)) + encoder.chat.claim(claim, None)
-    files = ["--outfile verifier.gguf"] + ["--mmproj --outfile mmproj.gguf"] * encoder.layout.sees
+    sees = encoder.layout.sees
+    files = ["--outfile verifier.gguf"] + ["--mmproj --outfile mmproj.gguf"] * sees
     text = _NOTE.format(
         convert="".join(f"{_CONVERT} {file}\n" for file in files),
-        body=json.dumps({"prompt": prompt} | _word_settings(config), ensure_ascii=False),
+        options="--mmproj mmproj.gguf " * sees,
+        body=json.dumps({"prompt": prompt} | word_settings(config), ensure_ascii=False),
         passage=passage.text,
         claim=claim,
         supported=config.supported_id,
@@ -161,7 +164,7 @@ def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, marg
     return True
 
 
-def _word_settings(config: VerifierConfig) -> dict[str, Any]:
+def word_settings(config: VerifierConfig) -> dict[str, Any]:
     """By which llama.cpp's server says the probabilities of the two words, and no default of its own changes them."""
     bias = [[word, _BIAS] for word in (config.supported_id, config.refuted_id)]
     asked: dict[str, Any] = {"n_predict": 1, "n_probs": 2, "post_sampling_probs": True, "logit_bias": bias}

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from proofreel.models.directory.format import write_manifest
 from proofreel.models.inputs.encoder import Media
 from proofreel.models.verifier import Verifier
 
+ROOT = Path(__file__).resolve().parents[2]
 CLAIMS = ["Object is red ball.", "Action is moving left.", 'She said: "no" \\ {{ x }}.\nYes.']
 TEXT = "A ball rolls {% left %}."
 RAISED = Exception  # of jinja, which sentence-transformers lets through
@@ -192,3 +195,15 @@ def test_an_adapter_may_name_a_network_of_transformers_and_nothing_else(tiny_bas
     write_manifest(draft)
     with pytest.raises(DirectoryError, match="auto_mapping"):
         Verifier.from_pretrained(draft, device="cpu")
+
+
+def test_the_docs_name_every_file_of_an_export_and_no_other(
+    seeing, colour_dataset, tiny_base, small_sampling, tmp_path
+):
+    draft = random_draft(tiny_base, tmp_path / "draft", small_sampling)
+    plain = export(draft, colour_dataset, tmp_path / "out", "--test-split", "test")
+    page = (ROOT / "docs" / "verifier-directory.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    named = [name for line in rows for name in re.findall("`([^`]+)`", line.split("|")[1])]
+    written = {p.relative_to(d).as_posix() for d in (plain, seeing["hf5"][0]) for p in d.rglob("*") if p.is_file()}
+    assert sorted(named) == sorted(written)
