@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = Settings(token, hosts, **{n: getattr(args, n) for n in limits()})
         if args.engine == "ray":
             if args.workers > 1 or args.port == 0:
-                raise ConfigError("--engine ray: Ray starts the processes, got --workers or --port 0; use --replicas and a port")
+                raise ConfigError(
+                    "--engine ray: Ray starts the processes, got --workers or --port 0; use --replicas and a port"
+                )
             where = (args.host, args.port), args.frame_cache, _replicas(args)
             run_on_ray(args.directory, args.media_root, settings, *where, device=args.device, **_how(args))
             return 0

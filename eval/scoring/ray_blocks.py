@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -54,8 +54,17 @@ class VerifierFacts:
     question: dict[str, Any]
 
 
+class AsksForCluster(Protocol):
+    """Says which cluster it means, or how many logical CPUs one that is started here must have."""
+
+    @property
+    def address(self) -> str | None: ...
+    @property
+    def local_cpus(self) -> int: ...
+
+
 @contextmanager
-def ray_cluster(workers: RayWorkers) -> Iterator[Any]:
+def ray_cluster(workers: AsksForCluster) -> Iterator[Any]:
     """The package, connected; a cluster that was started for this ends with it.
 
     Raises:
