@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import signal
 import tempfile
 import threading
@@ -18,15 +19,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from proofreel.core import ConfigError, is_address, optional_package
+from proofreel.core import ConfigError, ProofreelError, is_address, optional_package
 from proofreel.eval.scoring import ray_cluster
 
 from .launch import Shared, load, swept
 from .settings import Settings, limits
 
 APP = "proofreel"
-MOST_ONGOING = 1000
-"""Requests that a replica may hold: its own queue of claims is shorter, and answers 429."""
+STARTS = 3
+"""How often Ray tries to start a replica before it gives up."""
+
+
+class ReplicasError(ProofreelError, RuntimeError):
+    """Ray could not start the replicas."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +68,12 @@ class Replicas:
         """Logical CPUs of a cluster started here: for all replicas, and two more for what passes requests on."""
         return math.ceil(self.bounds[1] * self.cpus_each) + 2
 
-    def options(self, drain_s: float) -> dict[str, Any]:
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the cluster was there before and stays."""
+        return bool(self.address or os.environ.get("RAY_ADDRESS"))
+
+    def options(self, settings: Settings) -> dict[str, Any]:
         """Of a deployment."""
         fewest, most = self.bounds
         count: dict[str, Any] = {"num_replicas": fewest}
@@ -71,8 +81,9 @@ class Replicas:
             count = {"autoscaling_config": {"min_replicas": fewest, "max_replicas": most}}
         return count | {
             "ray_actor_options": {"num_cpus": self.cpus_each, "num_gpus": self.gpus_each},
-            "max_ongoing_requests": MOST_ONGOING,
-            "graceful_shutdown_timeout_s": drain_s,
+            "max_ongoing_requests": settings.queue,  # each holds a claim: it is the server's own queue that says 429
+            "max_constructor_retry_count": STARTS,
+            "graceful_shutdown_timeout_s": settings.drain_s,
         }
 
 
@@ -114,7 +125,7 @@ def deployment(
     Frames and uploads lie in the folder `cache`: where replicas are on several machines, one that all of them see.
     """
     serve = optional_package("ray.serve", "--engine ray")
-    wrapped = serve.deployment(serve.ingress()(Replica), name=APP).options(**replicas.options(settings.drain_s))
+    wrapped = serve.deployment(serve.ingress()(Replica), name=APP).options(**replicas.options(settings))
     return wrapped.bind(directory, media_root, settings, cache, Shared.below(cache), how)
 
 
@@ -122,25 +133,30 @@ def app(args: Mapping[str, Any]) -> Any:
     """The application of a Ray Serve configuration file (`import_path: proofreel.server.on_ray:app`).
 
     Args:
-        args: `directory` and `frame_cache`, which are required; `media_root`, `token`, `allowed_hosts` (a list; "*" if
-            Ray's proxy is reached by any name), the limits of `proofreel serve` by their names, and `number` (N or
-            [N, M]), `gpus_each` and `cpus_each` of the replicas. `how` holds further arguments of
-            `Verifier.from_pretrained`.
+        args: `directory` and `frame_cache`, which are required; `media_root`; `token`, else PROOFREEL_TOKEN of the
+            environment, or `no_token: true`; `allowed_hosts` (a list; "*" if Ray's proxy is reached by any name), the
+            limits of `proofreel serve` by their names, and `number` (N or [N, M]), `gpus_each` and `cpus_each` of the
+            replicas. `how` holds further arguments of `Verifier.from_pretrained`.
 
     Raises:
-        ConfigError: a key that means nothing, is missing, or holds what cannot be.
+        ConfigError: a key that means nothing, is missing, or holds what cannot be; or no token.
     """
     given = dict(args)
     settings = {name: given.pop(name) for name in limits() if name in given}
     asked = {name: given.pop(name) for name in ("number", "gpus_each", "cpus_each") if name in given}
     if isinstance(asked.get("number"), list):
         asked["number"] = tuple(asked["number"])
-    named = {"directory", "frame_cache", "media_root", "token", "allowed_hosts", "how"}
+    named = {"directory", "frame_cache", "media_root", "token", "no_token", "allowed_hosts", "how"}
     if unknown := sorted({*given} - named):
         raise ConfigError(f"args: unknown key, got {unknown[0]}; known are {sorted(named)}, the limits, and replicas")
     if missing := [name for name in ("directory", "frame_cache") if not given.get(name)]:
         raise ConfigError(f"args: required, got no {missing[0]}; add it")
-    own = Settings(given.get("token"), tuple(given.get("allowed_hosts", ())), **settings)
+    token = given.get("token") or os.environ.get("PROOFREEL_TOKEN")
+    if token is None and given.get("no_token") is not True:
+        raise ConfigError(
+            "args: others can reach Ray's proxy, got no token; add it, set PROOFREEL_TOKEN, or say no_token: true"
+        )
+    own = Settings(token, tuple(given.get("allowed_hosts", ())), **settings)
     where = given["directory"], given.get("media_root"), own, given["frame_cache"]
     return deployment(*where, Replicas(**asked), given.get("how", {}))
 
@@ -158,9 +174,10 @@ def run_on_ray(
 
     Raises:
         ConfigError: Ray is not installed, no cluster answers, or several machines without `frame_cache`.
+        ReplicasError: Ray could not start the replicas.
     """
     serve = optional_package("ray.serve", "--engine ray")
-    if replicas.address is not None and frame_cache is None:
+    if replicas.elsewhere and frame_cache is None:
         raise ConfigError("--engine ray: a cluster needs a folder that all replicas see, got no --frame-cache; name it")
     how = {name: whole(value) if name == "base" and value is not None else value for name, value in how.items()}
     with tempfile.TemporaryDirectory(prefix="proofreel-frames-") as own, swept(Path(own)):
@@ -173,11 +190,22 @@ def run_on_ray(
                 signal.signal(number, lambda *_: stop.set())
             serve.start(http_options={"host": host, "port": port})
             try:
-                serve.run(application, name=APP, route_prefix="/")
+                _start(serve, application)
                 print(f"serving {there} by {replicas.number} replicas on http://{host}:{port}", flush=True)
                 stop.wait()
             finally:
-                serve.shutdown()
+                serve.delete(APP)
+                if not replicas.elsewhere:  # a cluster may serve other applications
+                    serve.shutdown()
+
+
+def _start(serve: Any, application: Any) -> None:
+    try:
+        serve.run(application, name=APP, route_prefix="/")
+    except RuntimeError:
+        states = serve.status().applications[APP].deployments.values()
+        said = "; ".join(state.message.strip() for state in states)
+        raise ReplicasError(f"--engine ray: replicas do not start, got {said}; mend that, and start again") from None
 
 
 def whole(path: str | Path) -> str:

@@ -21,6 +21,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 from prometheus_client.multiprocess import mark_process_dead
 
@@ -83,6 +84,7 @@ class Workers:
         self._words, self._n, self._bound, self._cache, self._counts = list(words), n, bound, cache, counts
         self.shared = Shared.below(cache)
         self._processes: dict[int, subprocess.Popen[str]] = {}
+        self._ready: dict[int, TextIO] = {}  # open as long as the worker lives: it could not write into a closed pipe
         self._began_s, self._failures = dict.fromkeys(range(n), 0.0), dict.fromkeys(range(n), 0)
         self.stopping = False
 
@@ -95,8 +97,9 @@ class Workers:
     def run(self) -> None:
         """Start all, say where they listen, and keep them alive until `stop`; `ConfigError` if they will not stay."""
         try:
-            ready = [self._start(number) for number in range(self._n)]
-            fingerprints = {self._fingerprint(number, pipe) for number, pipe in enumerate(ready)}
+            for number in range(self._n):
+                self._start(number)
+            fingerprints = {self._fingerprint(number) for number in range(self._n)}
             if not self.stopping:
                 print(f"serving {min(fingerprints)[:12]} by {self._n} processes on {url_of(self._bound)}", flush=True)
             while not self.stopping:
@@ -105,8 +108,8 @@ class Workers:
         finally:
             self._end()
 
-    def _start(self, number: int) -> int:
-        """Start a worker; the descriptor on which it says its fingerprint when it takes connections."""
+    def _start(self, number: int) -> None:
+        """Start a worker, which says its fingerprint into its pipe when it takes connections."""
         reading, writing = os.pipe()
         post = Post(number, self._bound.fileno(), writing, self._cache, self.shared)
         threads = str(max(1, (os.cpu_count() or 1) // self._n))
@@ -121,11 +124,12 @@ class Workers:
             text=True,
         )
         os.close(writing)
-        return reading
+        if number in self._ready:
+            self._ready[number].close()
+        self._ready[number] = os.fdopen(reading)
 
-    def _fingerprint(self, number: int, pipe: int) -> str:
-        with os.fdopen(pipe) as told:
-            fingerprint = told.read()
+    def _fingerprint(self, number: int) -> str:
+        fingerprint = self._ready[number].read()
         if not fingerprint and not self.stopping:
             raise ConfigError(f"workers: worker {number} did not start, got no answer; its own error stands above")
         return fingerprint
@@ -143,13 +147,14 @@ class Workers:
                     f"status {status}; its own error stands above"
                 )
             print(f"worker {number} ended, got status {status}; it is started again", file=sys.stderr, flush=True)
-            os.close(self._start(number))
+            self._start(number)
 
     def _end(self) -> None:
         if not self.stopping:
             self.stop()
-        for process in self._processes.values():
+        for number, process in self._processes.items():
             process.wait()
+            self._ready[number].close()
 
 
 def run_workers(words: Sequence[str], n: int, host: str, port: int, frame_cache: str | None) -> None:

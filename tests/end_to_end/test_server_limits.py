@@ -437,6 +437,14 @@ def test_a_root_that_is_a_link_holds_what_it_leads_to(tmp_path):
     assert MediaRoot(tmp_path / "link", 10**9).find("inside.mp4") == "a.mp4"
 
 
+def test_replicas_of_a_cluster_named_by_the_environment_need_a_common_folder_too(monkeypatch, capsys):
+    from proofreel.cli import main
+
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    assert main(["serve", str(VERIFIER), "--engine", "ray"]) == 1
+    assert "a folder that all replicas see, got no --frame-cache" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

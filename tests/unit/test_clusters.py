@@ -50,7 +50,7 @@ def test_skypilots_task_runs_a_command_that_is_taken():
     assert _parser().parse_args(words_of_score(task["run"])).quiet
 
 
-def test_ray_serves_configuration_names_an_application_that_takes_its_arguments(tmp_path):
+def test_ray_serves_configuration_names_an_application_that_takes_its_arguments(tmp_path, monkeypatch):
     from ray.serve.schema import ServeDeploySchema
 
     from proofreel.server import on_ray
@@ -59,6 +59,7 @@ def test_ray_serves_configuration_names_an_application_that_takes_its_arguments(
     (application,) = ServeDeploySchema.model_validate(config).applications
     assert application.import_path == "proofreel.server.on_ray:app"
     args = {**application.args, "frame_cache": str(tmp_path)}
+    monkeypatch.delenv("PROOFREEL_TOKEN", raising=False)
     bound = on_ray.app(args)._bound_deployment
     assert bound.name == "proofreel"
     settings = bound.init_args[2]
@@ -66,9 +67,14 @@ def test_ray_serves_configuration_names_an_application_that_takes_its_arguments(
     scaling = bound._deployment_config.autoscaling_config
     assert (scaling.min_replicas, scaling.max_replicas) == (1, 8)
     assert bound.ray_actor_options["num_gpus"] == 1
+    assert bound._deployment_config.max_ongoing_requests == settings.queue  # so that the server's own 429 comes first
+    monkeypatch.setenv("PROOFREEL_TOKEN", "from outside")
+    assert on_ray.app({**args, "token": None})._bound_deployment.init_args[2].token == "from outside"
+    monkeypatch.delenv("PROOFREEL_TOKEN")
     for wrong, reason in (
         ({**args, "replicas": 2}, "args: unknown key, got replicas"),
         ({"directory": "x"}, "args: required, got no frame_cache"),
+        ({**args, "token": None}, "got no token; add it, set PROOFREEL_TOKEN, or say no_token: true"),
         ({**args, "number": 0}, "replicas: must be at least 1"),
         ({**args, "gpus_each": -1}, "gpus_each: must not be negative"),
     ):
