@@ -43,7 +43,7 @@ $(VLLM)/.installed: pyproject.toml constraints.txt
 	$(VLLM)/bin/python -m pip install --quiet --no-deps --editable .
 	touch $@
 
-# Every speed that a CPU can tell, in under half an hour of a quiet machine: benchmarks/results, docs/choosing.md.
+# Every speed that a CPU can tell, in about half an hour of a quiet machine: benchmarks/results, docs/choosing.md.
 bench: .venv/.installed-test
 	$(BIN)/python -m benchmarks.bench
 	$(BIN)/python -m benchmarks.choosing
