@@ -7,10 +7,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from random_drafts import random_draft
 from safetensors.torch import load_file
 
+from proofreel import allow_remote
 from proofreel.core.errors import CalibrationError, ConfigError, DirectoryError, RowError
 from proofreel.data_prep.dataset.shards import read_split
 from proofreel.eval import calibrate, predict, report
@@ -45,7 +47,7 @@ class Run:
     report: Path
     data: Path
 
-    def command(self, out: Path, *more: Any) -> list[str]:
+    def command(self, out: Path | str, *more: Any) -> list[str]:
         words = ["--verifier", self.draft, "--calibration", self.calibrated, "--data", self.data, "--out", out, *more]
         return [str(w) for w in words]
 
@@ -388,3 +390,21 @@ def test_what_is_damaged_or_a_draft_is_not_pushed(exported, run, tmp_path):
     with pytest.raises(DirectoryError, match="uncalibrated verifier"):
         push_to_hub(run.draft, "me/verifier", api=hub)
     assert hub.calls == []
+
+
+def test_a_verifier_is_exported_to_an_address_and_opens_from_there(run, merged, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PROOFREEL_REMOTE", "")
+    allow_remote("memory://bucket", directory=tmp_path / "kept")
+    try:
+        assert main(run.command("memory://bucket/verifier", "--merge")) == 0, capsys.readouterr()
+        assert "sent to memory://bucket/verifier: " in capsys.readouterr().out
+        assert not list((tmp_path / "kept" / "outputs").iterdir())
+        there = Verifier.from_pretrained("memory://bucket/verifier", device="cpu")
+        here = Verifier.from_pretrained(merged, device="cpu")
+        asked = read_split(run.data, "test")[:4]
+        margins = [[verdict.margin for verdict in v.score_pairs(asked)] for v in (there, here)]
+        assert margins[0] == margins[1]
+        assert main(run.command("memory://bucket/verifier", "--merge")) == 1
+        assert "holds something already" in capsys.readouterr().err
+    finally:
+        fsspec.filesystem("memory").store.clear()
