@@ -391,8 +391,12 @@ def _fill(folder: Path, out: Path, ready: _Ready, verifier: Verifier, data: Path
         shutil.copytree(folder / "processor", folder / "model", dirs_exist_ok=True)
         write_cross_encoder(folder, config, verifier.encoder)
         passage, claim = EXAMPLE
-        margin = verifier.score_media([(claim, None)], (passage,), Media())[0]
-        write_gguf_note(folder, config, verifier.encoder, float(margin))
+        write_gguf_note(
+            folder,
+            config,
+            verifier.encoder,
+            lambda: float(verifier.score_media([(claim, None)], (passage,), Media())[0]),
+        )
     else:
         describe_adapter(folder / "adapter", config.base.path, _conditional_network(verifier))
     write_decision(folder, read_decision(ready.calibration))

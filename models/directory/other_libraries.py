@@ -9,6 +9,7 @@ position rule raise an error.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,9 @@ probability of 0, is a failure and no verdict. `calibration.json` makes a probab
 
 **Check the file first.** To this question the verifier itself says {margin:.4f}, in {n_tokens} tokens
 (`tokens_evaluated`). One token more: the server puts a start token before the prompt; leave the one in the prompt out.
-Of those that were tried, Qwen2.5-VL was up to 0.03 apart and the other families 1e-5; without the last three options,
-which keep everything in float32, 0.001 more. A quantised file is another function: fit calibration and thresholds
-again on its own margins.
+Of those that were tried, Qwen2.5-VL was up to 0.03 apart and the other families 1e-5, or 0.001 without the last three
+options, which keep everything in float32. A quantised file is another function: fit calibration and thresholds again on
+its own margins.
 
 Refuse texts that hold one of the model's control tokens before they are sent. Videos cannot be sent: llama.cpp makes
 single pictures of them.
@@ -129,7 +130,7 @@ def write_cross_encoder(folder: Path, config: VerifierConfig, encoder: Encoder) 
     return True
 
 
-def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, margin: float) -> bool:
+def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, ask: Callable[[], float]) -> bool:
     """Write how llama.cpp is asked this verifier's question; returns whether it can be.
 
     It cannot where sentence-transformers cannot, the family was not tried, or the verifier was trained on videos and
@@ -139,7 +140,7 @@ def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, marg
         folder: of the verifier.
         config: what the folder says of itself.
         encoder: the verifier's.
-        margin: the verifier's, of `EXAMPLE`.
+        ask: gives the verifier's margin of `EXAMPLE`.
     """
     kinds = set(config.modalities or ("passage",))
     family = read_config(folder / "model").model_type
@@ -157,7 +158,7 @@ def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, marg
         claim=claim,
         supported=config.supported_id,
         refuted=config.refuted_id,
-        margin=margin,
+        margin=ask(),
         n_tokens=len(encoder.evidence((passage,), Media()).ids_P) + len(encoder.claim_ids(claim)),
     )
     (folder / GGUF_NOTE).write_text(text, encoding="utf-8")
