@@ -32,6 +32,8 @@ from .settings import Settings
 from .uploads import Uploads
 
 _TICK_S = 0.1
+_WAITING = 2048
+"""Connections that may wait to be taken."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,11 @@ class Serving:
     says it is leaving.
     """
 
-    def __init__(self, service: Service, bound: socket.socket) -> None:
+    def __init__(self, service: Service, bound: socket.socket, one_at_a_time: bool = False) -> None:
+        """`one_at_a_time`: take one waiting connection, then see whether another process takes the next.
+
+        Asyncio takes as many at once as may wait; the first of several processes would have most of them.
+        """
         self._service, self._bound, self._drain_until = service, bound, math.inf
         self.server = uvicorn.Server(
             uvicorn.Config(
@@ -66,7 +72,7 @@ class Serving:
                 server_header=False,
                 timeout_keep_alive=30,
                 timeout_graceful_shutdown=max(1, round(service.limits.drain_s)),
-                backlog=2048,
+                backlog=1 if one_at_a_time else _WAITING,
             )
         )
 
@@ -87,8 +93,12 @@ class Serving:
         """Serve until `stop` was called and what was in progress is answered, or `drain_s` are over."""
         thread = threading.Thread(target=lambda: asyncio.run(self.server.serve([self._bound])), daemon=True)
         thread.start()
+        waiting = False
         while thread.is_alive():
             thread.join(_TICK_S)
+            if self.server.started and not waiting:
+                self._bound.listen(_WAITING)  # uvicorn has set its own number
+                waiting = True
             app = self._service.app
             if app.draining and (not app.in_flight or time.monotonic() > self._drain_until):
                 self.server.should_exit = True
@@ -173,7 +183,7 @@ def listen(host: str, port: int) -> Iterator[socket.socket]:
     """A listening socket; port 0 takes a free one. `ConfigError` if the address cannot be had."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        bound = socket.create_server((host, port), family=family, backlog=2048)
+        bound = socket.create_server((host, port), family=family, backlog=_WAITING)
     except OSError as error:
         raise ConfigError(
             f"host: cannot listen there, got {error.strerror} for {host}:{port}; choose another"

@@ -204,8 +204,8 @@ def _start(serve: Any, application: Any) -> None:
         serve.run(application, name=APP, route_prefix="/")
     except RuntimeError:
         states = serve.status().applications[APP].deployments.values()
-        said = "; ".join(state.message.strip() for state in states)
-        raise ReplicasError(f"--engine ray: replicas do not start, got {said}; mend that, and start again") from None
+        said = [state.message.strip().rpartition("\n")[2] for state in states]  # the error itself, below its traceback
+        raise ReplicasError(f"--engine ray: replicas do not start, got {'; '.join(said)}") from None
 
 
 def whole(path: str | Path) -> str:

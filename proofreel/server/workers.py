@@ -68,7 +68,7 @@ class Post:
     def serve(self, service: Service) -> None:
         """Take connections until told to stop, or until who started this is gone."""
         with socket.socket(fileno=self.socket) as bound, closing(service.uploads):
-            serving = Serving(service, bound)
+            serving = Serving(service, bound, one_at_a_time=True)
             serving.heed_signals()
             threading.Thread(target=lambda: (sys.stdin.read(), serving.stop()), daemon=True).start()
             with os.fdopen(self.ready, "w") as told:

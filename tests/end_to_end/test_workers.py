@@ -184,3 +184,13 @@ def test_a_worker_that_cannot_start_ends_all(place):
     said = running.log.read_text()
     assert "did not start, got no answer; its own error stands above" in said
     assert "media root: not a folder" in said.partition("error: workers")[0]
+
+
+@pytest.mark.nightly
+def test_replicas_that_cannot_start_are_an_error_after_a_few_tries(place):
+    running = started(place, "ray", media="nothing")
+    assert running.process.wait(300) == 1
+    said = running.log.read_text()
+    (line,) = (line for line in said.splitlines() if line.startswith("error: "))
+    assert line.startswith("error: --engine ray: replicas do not start, got ")
+    assert "media root: not a folder" in line
