@@ -16,6 +16,7 @@ from numbered_clips import encode
 from proofreel import score
 from proofreel.core.errors import ConfigError
 from proofreel.core.pairs import Pair, VideoSegment
+from proofreel.eval import predict
 from proofreel.eval.scoring.distributed import score_in_bulk
 from proofreel.eval.scoring.ray_blocks import facts_of, packed, ray_cluster, ray_engine, unpacked
 from proofreel.eval.scoring.ray_options import RayWorkers
@@ -145,6 +146,36 @@ def test_the_command_scores_on_ray(cluster, tmp_path, capsys):
     assert score.main([*words, "--out", str(tmp_path / "own.parquet")]) == 0
     assert score.main([*words, "--out", str(tmp_path / "ray.parquet"), "--engine", "ray", "--actors", "1:2"]) == 0
     assert_same(tmp_path / "ray.parquet", tmp_path / "own.parquet")
+
+
+@pytest.mark.nightly
+def test_predictions_and_their_controls_are_those_of_one_process(cluster, colour_dataset, tmp_path, capsys):
+    given = ["--verifier", str(FIXTURE), "--data", str(colour_dataset), "--split", "test", "--device", "cpu"]
+    given += ["--rows-per-block", "4", "--controls", "mismatched-evidence"]
+    for name, more in (("own", []), ("ray", ["--engine", "ray", "--actors", "2"])):
+        (tmp_path / name).mkdir()
+        assert predict.main([*given, "--out", str(tmp_path / name / "test.parquet"), *more]) == 0, capsys.readouterr()
+    files = sorted(file.name for file in (tmp_path / "own").iterdir())
+    assert len(files) == 2
+    assert files == sorted(file.name for file in (tmp_path / "ray").iterdir())
+    for name in files:
+        assert_same(tmp_path / "ray" / name, tmp_path / "own" / name)
+    again = [*given, "--out", str(tmp_path / "ray" / "test.parquet"), "--engine", "ray"]
+    assert predict.main(again) == 0  # all of it is there
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--zero-shot", "x.yaml", "--engine", "ray"], "--engine: only --verifier is spread over a cluster"),
+        (["--verifier", str(FIXTURE), "--actors", "2"], "--actors: is read by --engine ray only"),
+        (["--verifier", str(FIXTURE), "--engine", "ray", "--actors", "two"], "--actors: must be N or N:M, got 'two'"),
+    ],
+)
+def test_what_a_cluster_would_not_read_is_refused_by_predict(words, reason, colour_dataset, tmp_path, capsys):
+    out = ["--data", str(colour_dataset), "--split", "test", "--out", str(tmp_path / "test.parquet")]
+    assert predict.main([*words, *out]) == 1
+    assert reason in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", [{"actors": 0}, {"actors": (3, 2)}, {"decoders": -1}])
