@@ -9,9 +9,11 @@ Qwen2.5-VL-3B's widths with one layer. Ways take turns; the fastest of the round
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import os
 import platform
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -101,7 +103,7 @@ def main(argv: list[str] | None = None) -> None:
     print("| --- | " + " | ".join(["---:"] * (len(names) + 3)) + " |", flush=True)
     for name in args.sizes:
         torch.manual_seed(0)
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):  # what libraries say
             model = load_backbone(save_tiny_model(folder, ["Claim: the ball is red."] * 20, SIZES[name])).eval()
         for n_prefix in args.prefix:
             ways = ways_of(SIZES[name], n_prefix, model)

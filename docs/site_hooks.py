@@ -36,13 +36,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to files above docs/ lead to their pages of the site; the list of commands is filled in."""
+    """Links to files above docs/ lead to their pages of the site, or are names where they have none; the list of
+    commands is filled in.
+    """
     uri = page.file.src_uri
     if uri.startswith("benchmarks/results/"):
         return markdown.replace("](../../docs/", "](../../")
     if uri == "contributing.md":
         return re.sub(r"\]\(docs/", "](", markdown)
     markdown = markdown.replace("](../benchmarks/", "](benchmarks/").replace("../CONTRIBUTING.md", "contributing.md")
+    markdown = re.sub(r"\[[^]]+\]\(\.\./(examples/[^)]+)\)", r"`\1`", markdown)
     return markdown.replace(COMMANDS_MARK, commands())
 
 

@@ -35,7 +35,7 @@ class Links(html.parser.HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Links]:
     """The links of every page, by its path below the site."""
     out = tmp_path_factory.mktemp("site")
-    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(out)]
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(out)]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
