@@ -65,7 +65,8 @@ def watch(folder: Path) -> None:
         (folder / f"{os.environ.get('RANK', '0')}.json").write_text(json.dumps(told), encoding="utf-8")
         return save(trainer, *args, **kwargs)
 
-    recipe.make_trainer, recipe.save_draft, Encoder.grid = make_and_count, save_and_tell, measure
+    recipe.make_trainer, recipe.save_draft = make_and_count, save_and_tell
+    Encoder.grid = measure  # type: ignore[method-assign, assignment]  # pyright: ignore[reportAttributeAccessIssue]
 
 
 if __name__ == "__main__":
