@@ -229,7 +229,7 @@ def plot_costs() -> None:
     save(figure, "costs", "counted_cost.md")
 
 
-def hours_per_million(claims_per_second):
+def hours_per_million(claims_per_second: np.ndarray) -> np.ndarray:
     """Hours for a million claims; of hours, claims a second."""
     with np.errstate(divide="ignore"):  # an axis is tried at 0, too
         return 1e6 / 3600 / claims_per_second

@@ -50,6 +50,9 @@ class ServerLostError(ProofreelError, ConnectionError):
 class _Asking:
     """What both clients share: what is sent, how an answer is read, and how long to wait before asking again."""
 
+    _connections: Any
+    _http: Any
+
     def __init__(
         self,
         url: str,
@@ -70,12 +73,13 @@ class _Asking:
         """
         self.url, self.retries, self.lost_retries = url.rstrip("/"), retries, lost_retries
         self.n_lost = 0  # connections that were lost so far
-        self._settings: dict[str, Any] = {
+        settings: dict[str, Any] = {
             "base_url": self.url,
             "headers": {} if token is None else {"Authorization": f"Bearer {token}"},
             "timeout": httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
             "trust_env": False,
         }
+        self._http = self._connections(**settings)
         self._tries: dict[str, Any] = {
             "retry": retry_if_result(lambda response: response.status_code in BUSY),
             "stop": stop_after_attempt(retries + 1),
@@ -115,16 +119,8 @@ class _Asking:
 class Client(_Asking):
     """The blocking client. Use one per thread, or share it: its connections are pooled."""
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        timeout_s: float = 180.0,
-        retries: int = 8,
-        lost_retries: int = 0,
-    ) -> None:
-        super().__init__(url, token, timeout_s, retries, lost_retries)
-        self._http = httpx.Client(**self._settings)
+    _connections = httpx.Client
+    _http: httpx.Client
 
     def score(
         self,
@@ -185,16 +181,8 @@ class Client(_Asking):
 class AsyncClient(_Asking):
     """The asyncio client; share one among tasks."""
 
-    def __init__(
-        self,
-        url: str,
-        token: str | None = None,
-        timeout_s: float = 180.0,
-        retries: int = 8,
-        lost_retries: int = 0,
-    ) -> None:
-        super().__init__(url, token, timeout_s, retries, lost_retries)
-        self._http = httpx.AsyncClient(**self._settings)
+    _connections = httpx.AsyncClient
+    _http: httpx.AsyncClient
 
     async def score(
         self,
