@@ -17,9 +17,6 @@ import dataclasses
 import json
 import os
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,11 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pages import made_on, publish
+from benchmarks.trees import ROOT, run_in
 
-ROOT = Path(__file__).resolve().parent.parent
 CLAIMS = [f"{role} is {value}." for role in ("Action", "Tool") for value in "abcdefgh"]
 SECONDS, PIXELS = 9.0, (128 * 784, 256 * 784)
-PACKAGES = ("data_prep", "models", "eval", "train", "configs")
 STAGES = ("reading", "patches", "one clip", "all clips")
 
 
@@ -53,29 +49,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     began, load = time.time(), os.getloadavg()[0]
     sides = {"before": args.other, "now": ROOT} if args.other else {"now": ROOT}
-    rounds, by_cores = [], []
+    rounds, by_cores, clips = [], [], ("--clips", str(args.clips.resolve()))
     for _ in range(args.rounds):
-        rounds.append({name: _run(tree, args.clips, "--side", str(tree.resolve())) for name, tree in sides.items()})
+        rounds.append(
+            {name: run_in(tree, "from_disk", *clips, "--side", str(tree.resolve())) for name, tree in sides.items()}
+        )
         every = range(1, (os.cpu_count() or 1) + 1)
-        by_cores.append({n: _run(ROOT, args.clips, "--cores", str(n)) for n in every})
+        by_cores.append({n: run_in(ROOT, "from_disk", *clips, "--cores", str(n)) for n in every})
     made = (
         f"`python -m benchmarks.from_disk`; {made_on(began, ('torch', 'av', 'pillow'))} Load average {load:.1f} before."
     )
     publish([*_page(rounds), *_scaling(by_cores), made], args.out)
     return 0
-
-
-def _run(tree: Path, clips: Path, *words: str) -> Any:
-    """One side in a process of its own, whose package is that of its tree."""
-    with tempfile.TemporaryDirectory() as folder:
-        package = Path(folder) / "proofreel"
-        package.mkdir()
-        for part in (*(tree / "proofreel").iterdir(), *(tree / name for name in PACKAGES)):
-            (package / part.name).symlink_to(part.resolve())
-        command = [sys.executable, "-m", "benchmarks.from_disk", "--clips", str(clips.resolve()), *words]
-        environment = os.environ | {"PYTHONPATH": str(ROOT)}  # for this file; the folder's package comes before it
-        done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _measured(folder: Path, tree: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from proofreel.core import CommandParser, launched_as, place, written_to
 
 if TYPE_CHECKING:
-    from proofreel.data_prep.exports import ClaimFile
+    from proofreel.eval.scoring import ClaimStore
 
 SHOWN = 20  # bad rows and failures that are printed; all are in files
 OUTPUTS = (".csv", ".jsonl", ".parquet")
@@ -42,20 +42,22 @@ def _score(args: argparse.Namespace, out: Path) -> int:
     args.out = out
     rank, world_size = launched_as()
 
-    from proofreel.core import ProofreelError, media_path
+    from proofreel.core import ProofreelError, RowError, media_path
 
+    claims = None
     try:
         _check_out(args.out)
         args.claims = media_path(args.claims, None)
         claims = _claims(args)
         if rank == 0:
             _list_rejected(args.out, claims)
-        if claims.rejected and (args.strict or not claims.pairs):
+        if claims.n_rejected and (args.strict or not claims.n_pairs):
             reason = "--strict allows none" if args.strict else "no row is left"
-            print(f"error: {args.claims}: {len(claims.rejected)} bad rows; {reason}", file=sys.stderr)
-            return 1
+            raise RowError(f"{args.claims}: {claims.n_rejected} bad rows; {reason}")
         totals = _scored(args, claims)
     except ProofreelError as error:
+        if claims is not None:
+            claims.discard()
         print(f"error: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -65,8 +67,7 @@ def _score(args: argparse.Namespace, out: Path) -> int:
         return 1
     if totals is None:
         return 0
-    n_bad = len(claims.rejected)
-    n_rows = len(claims.pairs) + n_bad
+    n_bad, n_rows = claims.n_rejected, claims.n_items
     before = f"; {totals.n_found} of them scored before" if totals.n_found else ""
     n_scored = n_rows - totals.n_failed - n_bad
     print(f"wrote {args.out}: {n_rows} rows, {n_scored} scored, {totals.n_failed} failed, {n_bad} bad{before}")
@@ -128,9 +129,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _claims(args: argparse.Namespace) -> ClaimFile:
-    from proofreel.core import MediaError, RowError
-    from proofreel.data_prep.exports import format_of, inside_media, read_claims
+def _claims(args: argparse.Namespace) -> ClaimStore:
+    """The claims on disk beside the output, read by whichever process comes first."""
+    from proofreel.core import MediaError, RowError, own_version
+    from proofreel.data_prep.exports import format_of, rows_sha256, stream_claims
+    from proofreel.eval.scoring import blocks_folder, store_claims
 
     if args.media is not None and not args.media.is_dir():
         raise MediaError(f"{args.media}: no such folder, got nothing under --media; check the path")
@@ -138,10 +141,44 @@ def _claims(args: argparse.Namespace) -> ClaimFile:
         raise RowError(f"{args.claims}: no such file, got nothing to read; check the path given with --claims")
     format = args.format or format_of(args.claims)
     prompts = _prompts(args) if format == "chat" else ()
-    claims = read_claims(
-        args.claims, format, transcripts=args.transcripts, jointly=args.jointly, heard=args.heard, prompts=prompts
+    options: dict[str, Any] = {"jointly": args.jointly, "heard": args.heard}
+    options["inside"] = None if args.outside_media else args.media
+    stream = stream_claims(args.claims, format, transcripts=args.transcripts, prompts=prompts, **options)
+    args.rows_sha256 = rows_sha256(args.claims)
+    key = {name: str(value) for name, value in options.items()} | {
+        "rows_sha256": args.rows_sha256,
+        "format": format,
+        "transcripts": _sha256_of_all(args.transcripts),
+        "prompts": [prompt.sha256 for prompt in prompts],
+        "version": own_version(),
+    }
+    return store_claims(
+        blocks_folder(_predictions(args.out)),
+        key,
+        stream.rows,
+        rows_per_block=args.rows_per_block,
+        format=format,
+        unused=stream.unused,
+        progress=not args.quiet,
+        tell=_tell,
     )
-    return claims if args.media is None or args.outside_media else inside_media(claims, args.media)
+
+
+def _sha256_of_all(path: Path | None) -> list[str]:
+    """Of a file, or of all files of a folder."""
+    from proofreel.core import sha256_of
+
+    files = [] if path is None else [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())
+    return [sha256_of(file) for file in files]
+
+
+def _predictions(out: Path) -> Path:
+    """A Parquet output is a file of predictions; beside another lies one, by which a later run knows its rows."""
+    return out if out.suffix == ".parquet" else out.with_name(f"{out.name}.predictions.parquet")
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
 def _prompts(args: argparse.Namespace) -> tuple[Any, ...]:
@@ -156,34 +193,32 @@ def _prompts(args: argparse.Namespace) -> tuple[Any, ...]:
     return (read_directory(folder).prompt,)
 
 
-def _list_rejected(out: Path, claims: ClaimFile) -> None:
+def _list_rejected(out: Path, claims: ClaimStore) -> None:
     """Print the first bad rows, and write all of them beside the output."""
     listed = out.with_name(f"{out.stem}.rejected.jsonl")
     listed.unlink(missing_ok=True)
     if claims.unused:
         print(f"note: columns that mean nothing here: {', '.join(claims.unused)}", file=sys.stderr)
-    if not claims.rejected:
+    if not claims.n_rejected:
         return
-    for each in claims.rejected[:SHOWN]:
-        print(f"bad row: {each}", file=sys.stderr)
-    print(f"{len(claims.rejected)} bad rows have no score, all in {listed}", file=sys.stderr)
-    rows = [{"file": r.file, "line": r.line, "id": r.id, "kind": r.kind, "reason": r.reason} for r in claims.rejected]
     listed.parent.mkdir(parents=True, exist_ok=True)
-    listed.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    with listed.open("w", encoding="utf-8") as file:
+        for number, r in enumerate(claims.rejected()):
+            if number < SHOWN:
+                print(f"bad row: {r}", file=sys.stderr)
+            row = {"file": r.file, "line": r.line, "id": r.id, "kind": r.kind, "reason": r.reason}
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    print(f"{claims.n_rejected} bad rows have no score, all in {listed}", file=sys.stderr)
 
 
-def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
-    """Score the good rows, and write every row; what was scored, in the first process.
-
-    A Parquet output is itself a file of predictions; beside another lies one, by which a later run knows its rows.
-    """
+def _scored(args: argparse.Namespace, claims: ClaimStore) -> Any:
+    """Score the good rows, and write every row; what was scored, in the first process."""
     from proofreel.core import RowError
-    from proofreel.data_prep.exports import given_rows, rows_sha256
+    from proofreel.data_prep.exports import given_rows
     from proofreel.eval.scoring import Share, judge_of_engine, score_in_bulk, with_every_row, write_scored_rows
 
-    share = Share.of_launcher()
-    is_parquet = args.out.suffix == ".parquet"
-    predictions = args.out if is_parquet else args.out.with_name(f"{args.out.name}.predictions.parquet")
+    share, predictions = Share.of_launcher(), _predictions(args.out)
+    is_parquet = predictions == args.out
     if args.out.exists() and not predictions.exists() and not args.overwrite:
         raise RowError(f"{args.out}: holds something else, got no {predictions.name}; name another file or --overwrite")
     with judge_of_engine(args, partial(_opened, args), args.media) as (verifier, elsewhere):
@@ -192,16 +227,15 @@ def _scored(args: argparse.Namespace, claims: ClaimFile) -> Any:
         totals = score_in_bulk(
             predictions,
             verifier,
-            claims.pairs,
-            {"claims": args.claims.name, "format": claims.format, "rejected": len(claims.rejected)},
+            claims,
+            {"claims": args.claims.name, "format": claims.format, "rejected": claims.n_rejected},
             share=share,
             operating_point=args.operating_point,
-            rows_per_block=args.rows_per_block,
             progress=not args.quiet,
             overwrite=args.overwrite,
-            tell=lambda text: print(text, file=sys.stderr),
-            finish=(lambda table: with_every_row(table, given_rows(args.claims, claims))) if is_parquet else None,
-            finish_source={"rows_sha256": rows_sha256(args.claims)},
+            tell=_tell,
+            finish=(lambda tables: with_every_row(tables, given_rows(args.claims, claims))) if is_parquet else None,
+            finish_source={"rows_sha256": args.rows_sha256},
             elsewhere=elsewhere,
         )
     if totals is not None and not is_parquet:

@@ -6,9 +6,19 @@ from ...core import on_first_use
 
 if TYPE_CHECKING:
     from .chat import is_chat_row, pair_of_chat
-    from .claim_files import COLUMNS, ClaimFile, claim_formats, format_of, inside_media, read_claims
+    from .claim_files import (
+        COLUMNS,
+        ClaimFile,
+        ClaimRow,
+        ClaimStream,
+        claim_formats,
+        format_of,
+        read_claims,
+        repeated,
+        stream_claims,
+    )
     from .conflict_clips import Corruptions, PictureCorruption, SoundCorruption, write_conflict_clips
-    from .own_columns import GivenRow, GivenRows, given_rows, rows_sha256
+    from .own_columns import ClaimsRead, GivenRow, GivenRows, given_rows, in_batches, rows_sha256
     from .rows import FORMATS, dataset_info
     from .write import export_split
 
@@ -16,6 +26,9 @@ __all__ = [
     "COLUMNS",
     "FORMATS",
     "ClaimFile",
+    "ClaimRow",
+    "ClaimStream",
+    "ClaimsRead",
     "Corruptions",
     "GivenRow",
     "GivenRows",
@@ -26,11 +39,13 @@ __all__ = [
     "export_split",
     "format_of",
     "given_rows",
-    "inside_media",
+    "in_batches",
     "is_chat_row",
     "pair_of_chat",
     "read_claims",
+    "repeated",
     "rows_sha256",
+    "stream_claims",
     "write_conflict_clips",
 ]
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,14 @@ class ClaimFile:
     unused: tuple[str, ...] = ()
 
     @cached_property
+    def _ids(self) -> frozenset[str]:
+        return frozenset(pair.id for pair in self.pairs)
+
+    def has(self, id: str) -> bool:
+        """Whether a pair is called so."""
+        return id in self._ids
+
+    @cached_property
     def pairs(self) -> tuple[Pair, ...]:
         """The claims about evidence."""
         return tuple(row.item for row in self.rows if isinstance(row.item, Pair))
@@ -96,7 +104,27 @@ class ClaimFile:
         return tuple(row.item for row in self.rows if isinstance(row.item, Rejected))
 
 
-def read_claims(
+@dataclass(frozen=True)
+class ClaimStream:
+    """A file of claims that is read row by row.
+
+    Attributes:
+        rows: reads every item from the first one on, in the order of the file. Two pairs may have one id.
+        format, unused: as of `ClaimFile`.
+    """
+
+    rows: Callable[[], Iterator[ClaimRow]]
+    format: str
+    unused: tuple[str, ...] = ()
+
+
+def read_claims(path: str | Path, format: str | None = None, **options: Any) -> ClaimFile:
+    """Every claim of a file, in memory; arguments and errors are those of `stream_claims`."""
+    stream = stream_claims(path, format, **options)
+    return ClaimFile(tuple(_once(stream.rows())), stream.format, stream.unused)
+
+
+def stream_claims(
     path: str | Path,
     format: str | None = None,
     *,
@@ -104,8 +132,9 @@ def read_claims(
     jointly: bool = False,
     heard: bool = False,
     prompts: Sequence[Prompt] = (),
-) -> ClaimFile:
-    """Every claim of a file.
+    inside: str | Path | None = None,
+) -> ClaimStream:
+    """The claims of a file, to be read one by one. A JSON list or object is in memory as text while it is read.
 
     Args:
         path: `.jsonl`, `.json`, `.csv`, `.parquet` or `.arrow`, or a folder of tables.
@@ -114,6 +143,7 @@ def read_claims(
         jointly: all videos that a MiRAGE sentence cites as one evidence, instead of one pair per video.
         heard: MuRGAt's audio citations and MiRAGE's videos are heard, for a verifier that hears.
         prompts: of chat rows; the usual one is tried after them.
+        inside: the media root; rows whose media leave it, by `..`, an absolute path or a link, are rejected.
 
     Raises:
         RowError: no such file, or one whose format is not recognised. ConfigError: options that cannot be used.
@@ -123,35 +153,24 @@ def read_claims(
         raise RowError(f"{path}: no such file, got nothing to read; check the path")
     format = format or format_of(path)
     unused: tuple[str, ...] = ()
+    read: Callable[[], Iterable[Row | Rejected]]
     if format == "rows":
         options, unused = _columns(path)
-        items: Iterator[Row | Rejected] = _numbered(IMPORTERS["table"].read(path, options), bool(options.id))
+        read = partial(_plain_rows, path, options)
     elif format == "chat":
-        items = _chats(path, (*prompts, Prompt()))
+        read = partial(_chats, path, (*prompts, Prompt()))
     elif importer := _claim_importers().get(format):
         given = {"transcripts": "" if transcripts is None else str(Path(transcripts).absolute()), "jointly": jointly}
         given |= {"sound": heard, "audio": "sound" if heard else "transcript"}
-        items = importer.read(path, _options(importer, given))
+        read = partial(importer.read, path, _options(importer, given))
     else:
         raise ConfigError(f"format: is unknown, got {format!r}; use one of {claim_formats()}")
-    return ClaimFile(tuple(_checked(items)), format, unused)
+    checked = partial(map, partial(_checked, media_root=None if inside is None else Path(inside)))
+    return ClaimStream(lambda: checked(read()), format, unused)
 
 
-def inside_media(claims: ClaimFile, media_root: Path) -> ClaimFile:
-    """The same file; rows whose media leave the media root, by `..`, an absolute path or a link, are rejected."""
-    return dataclasses.replace(claims, rows=tuple(_inside(row, media_root) for row in claims.rows))
-
-
-def _inside(row: ClaimRow, media_root: Path) -> ClaimRow:
-    if isinstance(row.item, Rejected):
-        return row
-    kept = str(picture_directory()) + os.sep
-    shown = (path for e in row.item.evidence for path in media_paths(e) if not path.startswith(kept) or ".." in path)
-    problems = [problem for path in shown if (problem := outside_root(path, media_root))]
-    if not problems:
-        return row
-    rejected = Rejected(row.file, row.line, row.item.id, "media path leaves the media root", problems[0])
-    return dataclasses.replace(row, item=rejected)
+def _plain_rows(path: Path, options: Any) -> Iterator[Row | Rejected]:
+    return _numbered(IMPORTERS["table"].read(path, options), bool(options.id))
 
 
 def claim_formats() -> list[str]:
@@ -251,18 +270,41 @@ def _chats(path: Path, prompts: Sequence[Prompt]) -> Iterator[Row | Rejected]:
                 yield reject(record, str(error))
 
 
-def _checked(items: Iterator[Row | Rejected]) -> Iterator[ClaimRow]:
-    """Pairs that can be scored, and the other items with reasons."""
+def _checked(item: Row | Rejected, media_root: Path | None) -> ClaimRow:
+    """A pair that can be scored, or an item with the reason why not."""
+    given: Pair | Rejected
+    if isinstance(item, Rejected):
+        given = item
+    elif problems := problems_of(item.pair):
+        given = reject(item, "; ".join(problems), kind=kind_of(problems[0]))
+    elif media_root is not None and (problems := _ways_out(item.pair, media_root)):
+        given = Rejected(item.file, item.line, item.pair.id, "media path leaves the media root", problems[0])
+    else:
+        given = item.pair
+    return ClaimRow(item.file, item.line, given)
+
+
+def _ways_out(pair: Pair, media_root: Path) -> list[str]:
+    """Why media of a pair lie outside the media root; pictures out of the file itself lie where we keep them."""
+    kept = str(picture_directory()) + os.sep
+    shown = (path for e in pair.evidence for path in media_paths(e) if not path.startswith(kept) or ".." in path)
+    return [problem for path in shown if (problem := outside_root(path, media_root))]
+
+
+def _once(rows: Iterable[ClaimRow]) -> Iterator[ClaimRow]:
+    """The rows, of which a later pair with an id that an earlier one has is rejected."""
     ids: set[str] = set()
-    for item in items:
-        given: Pair | Rejected
-        if isinstance(item, Rejected):
-            given = item
-        elif problems := problems_of(item.pair):
-            given = reject(item, "; ".join(problems), kind=kind_of(problems[0]))
-        elif item.pair.id in ids:
-            given = reject(item, f"id occurs twice, got {item.pair.id!r}; name every row once")
-        else:
-            given = item.pair
-            ids.add(item.pair.id)
-        yield ClaimRow(item.file, item.line, given)
+    for row in rows:
+        if isinstance(row.item, Pair) and row.item.id in ids:
+            yield repeated(row)
+            continue
+        if isinstance(row.item, Pair):
+            ids.add(row.item.id)
+        yield row
+
+
+def repeated(row: ClaimRow) -> ClaimRow:
+    """A pair whose id another one has, rejected."""
+    assert isinstance(row.item, Pair)
+    reason = f"id occurs twice, got {row.item.id!r}; name every row once"
+    return dataclasses.replace(row, item=Rejected(row.file, row.line, row.item.id, kind_of(reason), reason, 1))

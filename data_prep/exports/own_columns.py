@@ -1,25 +1,38 @@
 """The rows of a file of claims as the user wrote them, with all their columns: scores are put beside them.
 
-`given_rows` reads them in the order in which `read_claims` reads claims, bad ones included, and pairs the two.
+They are read in the order in which the claims were read, bad ones included, and paired with these, one at a time.
 """
 
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, islice, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...core import RowError, sha256_of
+from ...core import Pair, RowError, sha256_of
 from ..importers import Record, Rejected, TabularFile, holds_bytes, tables
-from .claim_files import ClaimFile, ClaimRow
+from .claim_files import ClaimRow
 
 WITH_COLUMNS = ("rows", "chat", "pairs")  # of the other formats an item may hold many claims
+_ROWS_AT_ONCE = 8192
+_T = TypeVar("_T")
+_EXACT = 2**53  # whole numbers up to this are floats too
+
+
+class ClaimsRead(Protocol):
+    """Claims that were read from a file, in memory (`ClaimFile`) or on disk."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def rows(self) -> Iterable[ClaimRow]: ...
+    def has(self, id: str) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -32,36 +45,91 @@ class GivenRow:
 
 @dataclass(frozen=True)
 class GivenRows:
-    """All rows of a file or folder.
+    """All rows of a file or folder, read from it whenever they are iterated over.
 
     Attributes:
-        rows: in order.
-        names: the columns that occur, in order.
-        schema: their types, where every file has the same; None for text formats.
+        path: the file or folder.
+        claims: what its rows were read as.
+        columns: the columns that occur, in order, with the type of their values; None where these are of several kinds.
     """
 
-    rows: tuple[GivenRow, ...]
-    names: tuple[str, ...]
-    schema: pa.Schema | None = None
+    path: Path
+    claims: ClaimsRead
+    columns: dict[str, pa.DataType | None]
+
+    def __iter__(self) -> Iterator[GivenRow]:
+        if self.claims.format not in WITH_COLUMNS:
+            yield from (GivenRow({}, row) for row in self.claims.rows)
+            return
+        by_file = groupby(self.claims.rows, key=lambda row: row.file)
+        file, claims = next(by_file, (None, iter(())))
+        for table in tables(self.path):
+            values = iter(()) if isinstance(table, Rejected) else _values(table)
+            if file != table.file:
+                yield from _beside(values, ())
+                continue
+            yield from _beside(values, claims)
+            file, claims = next(by_file, (None, iter(())))
+        if file is not None:
+            raise RowError(f"{file}: is no longer where it was read, got no such table; score the claims again")
 
 
-def given_rows(path: str | Path, claims: ClaimFile) -> GivenRows:
+def in_batches(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
+    """The items in lists of that many, the last of fewer."""
+    left = iter(items)
+    while batch := list(islice(left, size)):
+        yield batch
+
+
+def given_rows(path: str | Path, claims: ClaimsRead) -> GivenRows:
     """The user's own rows beside what they were read as; of formats whose items hold many claims, the claims alone."""
-    if claims.format not in WITH_COLUMNS:
-        return GivenRows(tuple(GivenRow({}, row) for row in claims.rows), ())
-    by_file = {file: list(rows) for file, rows in groupby(claims.rows, key=lambda row: row.file)}
-    rows: list[GivenRow] = []
-    names: dict[str, None] = {}
-    schemas: list[pa.Schema | None] = []
-    for table in tables(Path(path)):
-        file = table.file
-        values, schema = ([], None) if isinstance(table, Rejected) else (list(_values(table)), _schema(table))
-        schemas.append(schema)
-        names.update(dict.fromkeys(() if schema is None else schema.names))
-        names.update(dict.fromkeys(name for row in values for name in row))
-        rows += _beside(values, by_file.get(file, []))
-    same = bool(schemas) and schemas[0] is not None and all(schema == schemas[0] for schema in schemas)
-    return GivenRows(tuple(rows), tuple(names), schemas[0] if same else None)
+    path = Path(path)
+    return GivenRows(path, claims, _columns(path) if claims.format in WITH_COLUMNS else {})
+
+
+def _columns(path: Path) -> dict[str, pa.DataType | None]:
+    """The columns that occur and their types: those of the files, or else what fits all values, read once for this."""
+    schemas = [None if isinstance(table, Rejected) else _schema(table) for table in tables(path)]
+    first = schemas[0] if schemas else None
+    if first is not None and all(schema == first for schema in schemas):
+        return {field.name: pa.string() if pa.types.is_null(field.type) else field.type for field in first}
+    found: dict[str, _Values] = {}
+    for table, schema in zip(tables(path), schemas, strict=True):
+        for name in () if schema is None else schema.names:
+            found.setdefault(name, _Values())
+        for rows in in_batches(() if isinstance(table, Rejected) else _values(table), _ROWS_AT_ONCE):
+            for name in dict.fromkeys(chain.from_iterable(rows)):
+                found.setdefault(name, _Values()).add([row.get(name) for row in rows])
+    return {name: values.fitting for name, values in found.items()}
+
+
+class _Values:
+    """What type fits the values of a column, seen batch by batch, as one look at all of them would say."""
+
+    def __init__(self) -> None:
+        self._kind: pa.DataType | None = pa.null()
+        self._largest = 0  # of whole numbers: those that no float is cannot stand beside floats
+
+    @property
+    def fitting(self) -> pa.DataType | None:
+        """Text for a column of nothing; None where no type fits."""
+        return pa.string() if self._kind == pa.null() else self._kind
+
+    def add(self, values: Sequence[Any]) -> None:
+        """Look at more values."""
+        if self._kind is None:
+            return
+        try:
+            array = pa.array(values)
+            if pa.types.is_integer(array.type):
+                ends = pc.min_max(array).as_py()
+                self._largest = max(self._largest, -ends["min"], ends["max"])
+            both = [pa.schema([("values", kind)]) for kind in (self._kind, array.type)]
+            self._kind = pa.unify_schemas(both, promote_options="permissive").field(0).type
+        except (pa.ArrowException, OverflowError):
+            self._kind = None
+        if self._kind == pa.float64() and self._largest > _EXACT:
+            self._kind = None
 
 
 def rows_sha256(path: str | Path) -> str:
@@ -72,13 +140,15 @@ def rows_sha256(path: str | Path) -> str:
     return "+".join(sha256_of(table.file)[:16] for table in tables(path) if Path(table.file).is_file())
 
 
-def _beside(values: Sequence[dict[str, Any]], claims: Sequence[ClaimRow]) -> Iterator[GivenRow]:
+def _beside(values: Iterable[dict[str, Any]], claims: Iterable[ClaimRow]) -> Iterator[GivenRow]:
     """Rows and what they were read as, one by one; what stands for a whole file stands for each of its rows."""
-    if values and not claims:
-        raise RowError("claims: the file changed while it was read, got rows that were not there; score it again")
-    for number in range(max(len(values), len(claims))):
-        claim = claims[min(number, len(claims) - 1)]
-        yield GivenRow(values[number] if number < len(values) else {}, claim)
+    latest: ClaimRow | None = None
+    for row, claim in zip_longest(values, claims):
+        if claim is None and (latest is None or isinstance(latest.item, Pair)):
+            raise RowError("claims: the file changed while it was read, got rows that were not there; score it again")
+        latest = claim or latest
+        assert latest is not None
+        yield GivenRow(row or {}, latest)
 
 
 def _values(table: TabularFile) -> Iterator[dict[str, Any]]:
@@ -97,15 +167,15 @@ def _values(table: TabularFile) -> Iterator[dict[str, Any]]:
 
 def _csv_values(path: Path) -> Iterator[dict[str, Any]]:
     """Cells as text, by column; of a row with too few or too many cells those that have a column."""
-    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="replace")
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = _distinct(next(reader, []))
-        for cells in reader:
-            if cells:
-                yield dict(zip(header, cells, strict=False))
-    except csv.Error:
-        yield {}
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            header = _distinct(next(reader, []))
+            for cells in reader:
+                if cells:
+                    yield dict(zip(header, cells, strict=False))
+        except csv.Error:
+            yield {}
 
 
 def _distinct(names: Sequence[str]) -> list[str]:

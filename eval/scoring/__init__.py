@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from ...core import on_first_use
 
 if TYPE_CHECKING:
+    from .claim_store import ClaimStore, store_claims
     from .controls import CONTROLS, hide_evidence, mismatch_evidence, mismatch_sound, remove_sound
-    from .distributed import Share, own_device, score_in_bulk
+    from .distributed import Share, blocks_folder, own_device, score_in_bulk
     from .out_of_fold import join_folds
     from .predictions import (
         CROSS_FITTED,
@@ -35,12 +36,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CONTROLS",
     "CROSS_FITTED",
+    "ClaimStore",
     "Prediction",
     "RayWorkers",
     "Share",
     "Stages",
     "VerifierFacts",
     "add_ray_options",
+    "blocks_folder",
     "facts_of",
     "groups_of",
     "hide_evidence",
@@ -63,6 +66,7 @@ __all__ = [
     "remove_sound",
     "score_in_bulk",
     "score_to",
+    "store_claims",
     "with_every_row",
     "write_predictions",
     "write_scored_rows",

@@ -1,10 +1,11 @@
 """Scoring by one or several processes into one file: blocks of evidence, in any order, joined in the order of the rows.
 
-Rows are put together by evidence, and these cut into blocks, the same ones however many processes there are. Process r
-of W begins with blocks r, r + W, ...; each is a predictions file of its own in `<file>.blocks/`, written by `score_to`.
-As every block is scored by itself, who scores it, and when, changes nothing: who has done his own takes those that
-nobody works on, a slow or dead process's too. The first process joins them. Processes meet in that folder only, where
-a block is locked by who scores it; for one that stays locked the first process waits `wait_limit_s` and no longer.
+Rows are put together by evidence, and these cut into blocks, the same ones however many processes there are. The claims
+lie on disk (`claim_store`), and a process opens the blocks that it scores. Process r of W begins with blocks r, r + W,
+...; each is a predictions file of its own in `<file>.blocks/`, written by `score_to`. As every block is scored by
+itself, who scores it, and when, changes nothing: who has done his own takes those that nobody works on, a slow or dead
+process's too. The first process joins them (`joining`). Processes meet in that folder only, where a block is locked by
+who scores it; for one that stays locked the first process waits `wait_limit_s` and no longer.
 """
 
 from __future__ import annotations
@@ -14,32 +15,21 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from ...core import Pair, RowError, evidence_key, launched_as
-from ...models.decision import Decision, Judge
-from .predictions import with_source
-from .score import ScoringSummary, TakenError, difference, identity, into_place, score_to, scored
+from ...core import Pair, RowError, launched_as
+from ...models.decision import Judge
+from .claim_store import WAIT_LIMIT_S, ClaimStore, store_pairs
+from .joining import Block, Finish, join
+from .score import ScoringSummary, TakenError, difference, identity, score_to, scored
 
 ROWS_PER_BLOCK = 256
-WAIT_LIMIT_S = 6 * 3600.0
 _POLL_S, _TELL_EVERY_S, _LINE_EVERY_S = 0.2, 60.0, 30.0
-
-
-@dataclass(frozen=True)
-class Block:
-    """Rows that are scored together, and the predictions file that they are scored into."""
-
-    file: Path
-    rows: list[Pair]
 
 
 BlockEngine = Callable[[Sequence[Block], dict[str, Any], bool, Callable[[int], Any]], None]
@@ -89,10 +79,15 @@ def own_device() -> str | None:
     return f"cuda:{int(local) % torch.cuda.device_count()}"
 
 
+def blocks_folder(path: Path) -> Path:
+    """Where the claims and blocks of a file are while it is scored."""
+    return path.with_name(f"{path.name}.blocks")
+
+
 def score_in_bulk(
     path: str | Path,
     verifier: Any,
-    pairs: Sequence[Pair],
+    claims: ClaimStore | Sequence[Pair],
     source: dict[str, Any] | None = None,
     *,
     share: Share = Share(),
@@ -101,26 +96,26 @@ def score_in_bulk(
     progress: bool = True,
     overwrite: bool = False,
     tell: Callable[[str], Any] = print,
-    finish: Callable[[pa.Table], pa.Table] | None = None,
+    finish: Finish | None = None,
     finish_source: Mapping[str, Any] | None = None,
     elsewhere: BlockEngine | None = None,
     wait_limit_s: float = WAIT_LIMIT_S,
 ) -> ScoringSummary | None:
-    """Score pairs into a predictions file with two more columns: `verdict`, by the operating point, and `answer`.
+    """Score claims into a predictions file with two more columns: `verdict`, by the operating point, and `answer`.
 
     Args:
-        path: Parquet file, on a disk that all processes share; rows in the order of `pairs`.
+        path: Parquet file, on a disk that all processes share; rows in the order of `claims`.
         verifier: a `Verifier` or a `Cascade`, without kept prefixes.
-        pairs: all of them, in every process, with ids that differ.
+        claims: stored in `blocks_folder(path)`, or pairs with ids that differ, the same in every process.
         source: what else the file's metadata should say.
         share: which process this is.
         operating_point: name of the threshold that labels.
-        rows_per_block: what an interruption may cost each process; more where many rows share evidence. Started again
-            with another number, blocks are not known again.
+        rows_per_block: of pairs, what an interruption may cost each process; more where many rows share evidence.
+            Started again with another number, blocks are not known again.
         progress: a bar of this process's rows on stderr.
         overwrite: replace files of something else.
         tell: hears what the first process waits for.
-        finish: makes the table that is written of the joined one; its rows may be more.
+        finish: makes the tables that are written of the joined ones, which come in order; their rows may be more.
         finish_source: what else the metadata should say of the whole file, but not of its blocks: where only this
             changes, nothing is scored again.
         elsewhere: scores the blocks instead of this process, which then needs no more of the verifier than its
@@ -136,19 +131,20 @@ def score_in_bulk(
     """
     path, judge, source = Path(path), Judge(verifier.decision, operating_point), source or {}
     point = None if judge.point is None else judge.point.name
-    whole = identity(verifier, pairs, source | {"operating_point": point} | dict(finish_source or {}))
-    folder = path.with_name(f"{path.name}.blocks")
+    folder = blocks_folder(path)
+    store = claims if isinstance(claims, ClaimStore) else store_pairs(folder, claims, rows_per_block)
+    more = {"operating_point": point} | dict(finish_source or {})
+    whole = identity(verifier, store.pairs_sha256, source | more)
     if path.is_file() and not (overwrite and difference(path, whole)):
         if other := difference(path, whole):
             raise RowError(f"{path}: holds something else, got {other}; write to another file or pass overwrite")
-        if share.rank == 0:
-            shutil.rmtree(folder, ignore_errors=True)
-        return scored(path, len(pairs)) if share.rank == 0 else None
-    places = blocks_of(pairs, rows_per_block)
-    blocks = [Block(folder / f"block-{n:06}.parquet", [pairs[i] for i in block]) for n, block in enumerate(places)]
+        shutil.rmtree(folder, ignore_errors=True)
+        return scored(path, store.n_pairs) if share.rank == 0 else None
+    blocks = [Block(folder / f"block-{b.number:06}.parquet", store, b) for b in store.blocks()]
     left = [b for b in blocks if not _is_there(b, verifier, source)]
-    n_found = len(pairs) - sum(len(b.rows) for b in left)
-    with _bar(len(pairs) if elsewhere else _of_share(blocks, share), n_found, progress and share.rank == 0) as bar:
+    n_found = store.n_pairs - _n_rows(left)
+    n_mine = store.n_pairs if elsewhere else _n_rows(blocks[share.rank :: share.world])
+    with _bar(n_mine, n_found, progress and share.rank == 0) as bar:
         if elsewhere is not None:
             elsewhere(left, source, overwrite, bar.update)
         work = _Work(blocks, _WithBar(verifier, bar), source, overwrite, lambda: not difference(path, whole))
@@ -156,22 +152,9 @@ def score_in_bulk(
         if share.rank:
             return None
         work.wait(tell, wait_limit_s)
-    _join(path, [b.file for b in blocks], places, judge, verifier.decision, whole, finish)
-    shutil.rmtree(folder)
+    join(path, blocks, judge, whole, finish)
+    shutil.rmtree(folder, ignore_errors=True)
     return scored(path, n_found)
-
-
-def blocks_of(pairs: Sequence[Pair], rows_per_block: int = ROWS_PER_BLOCK) -> list[list[int]]:
-    """Places of the rows of each block, at least so many but in the last one; rows that share evidence are together."""
-    same: dict[str, list[int]] = {}
-    for place, pair in enumerate(pairs):
-        same.setdefault(evidence_key(pair.evidence), []).append(place)
-    blocks: list[list[int]] = [[]]
-    for places in same.values():
-        if len(blocks[-1]) >= max(rows_per_block, 1):
-            blocks.append([])
-        blocks[-1] += places
-    return blocks
 
 
 def _bar(total: int, n_found: int, shown: bool) -> Any:
@@ -233,9 +216,9 @@ class _Work:
         is_gone = not block.file.is_file() and self.is_joined()
         if is_gone or _is_there(block, self.verifier, self.source):
             return True
-        options = {"rows_per_part": len(block.rows), "progress": False, "overwrite": self.overwrite}
+        options = {"rows_per_part": block.stored.n_rows, "progress": False, "overwrite": self.overwrite}
         try:
-            score_to(block.file, self.verifier, block.rows, self.source, **options)
+            score_to(block.file, self.verifier, block.rows(), self.source, **options)
         except TakenError:
             return False
         return True
@@ -243,41 +226,8 @@ class _Work:
 
 def _is_there(block: Block, verifier: Any, source: dict[str, Any]) -> bool:
     """Whether a block's file holds its rows as this verifier scores them."""
-    return block.file.is_file() and not difference(block.file, identity(verifier, block.rows, source))
+    return block.file.is_file() and not difference(block.file, identity(verifier, block.stored.sha256, source))
 
 
-def _of_share(blocks: Sequence[Block], share: Share) -> int:
-    """Rows that a process begins with."""
-    return sum(len(block.rows) for block in blocks[share.rank :: share.world])
-
-
-def _join(
-    path: Path,
-    files: Sequence[Path],
-    blocks: Sequence[Sequence[int]],
-    judge: Judge,
-    decision: Decision | None,
-    source: dict[str, Any],
-    finish: Callable[[pa.Table], pa.Table] | None,
-) -> None:
-    """All blocks in the order of the rows, with what the decision makes of them, whole or not at all."""
-    table = pa.concat_tables([pq.read_table(file) for file in files])
-    places = np.array([place for block in blocks for place in block], dtype=np.int64)
-    if len(table) != len(places):
-        raise RowError(f"{path}: blocks must hold {len(places)} rows, got {len(table)}; remove them and score again")
-    table = with_source(table.take(pa.array(np.argsort(places))), source)
-    p = table["p_supported"].to_numpy()
-    judged, failed = ~np.isnan(p), np.isnan(p)
-    columns: dict[str, Any] = {"verdict": None, "answer": None}
-    if judge.point is not None:
-        columns["verdict"] = np.where(judge.point.decide(p), "supported", "not_supported")
-    if decision is not None and decision.abstain is not None:
-        columns["answer"] = np.full(len(p), "", dtype=object)
-        columns["answer"][judged] = decision.abstain.decide(p[judged])
-    for name, values in columns.items():
-        none = pa.nulls(len(p), pa.string())
-        table = table.append_column(name, none if values is None else pa.array(values, pa.string(), mask=failed))
-    temporary = files[0].with_name(".joined")
-    pq.write_table(table if finish is None else finish(table), temporary)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    into_place(temporary, path)
+def _n_rows(blocks: Iterable[Block]) -> int:
+    return sum(block.stored.n_rows for block in blocks)

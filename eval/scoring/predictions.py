@@ -83,12 +83,14 @@ def write_predictions(path: str | Path, predictions: Sequence[Prediction], sourc
     """
     path = Path(path)
     _check(predictions, str(path))
-    columns = {name: [getattr(p, name) for p in predictions] for name in _SCHEMA.names}
-    arrays = [pa.array(columns[f.name], type=f.type) for f in _SCHEMA]
-    stored = json.dumps({"schema": SCHEMA_VERSION, "source": source}, ensure_ascii=False)
-    schema = _SCHEMA.with_metadata({_METADATA_KEY: stored.encode()})
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_arrays(arrays, schema=schema), path)
+    pq.write_table(with_source(as_table(predictions), source), path)
+
+
+def as_table(predictions: Sequence[Prediction]) -> pa.Table:
+    """The columns of a predictions file, without their source."""
+    columns = {name: [getattr(p, name) for p in predictions] for name in _SCHEMA.names}
+    return pa.Table.from_arrays([pa.array(columns[f.name], type=f.type) for f in _SCHEMA], schema=_SCHEMA)
 
 
 def read_predictions(path: str | Path) -> tuple[list[Prediction], dict[str, Any]]:

@@ -26,7 +26,9 @@ from ...core import Frames as FrameFiles
 from ...data_prep.media import FrameCache, Frames, FrameSampling, fetched, guarded, read_media_piece
 from ...models.decision import Decision
 from ...models.inputs import silent
-from .distributed import Block, BlockEngine
+from .claim_store import ClaimStore
+from .distributed import BlockEngine
+from .joining import Block
 from .ray_options import RayWorkers, ray_workers, refuse_ray_options
 from .score import question_of, score_to
 
@@ -129,7 +131,8 @@ def ray_engine(
         if not blocks:
             return
         data = quiet_data()
-        rows = [{"file": str(b.file.absolute()), "pairs": packed(b.rows)} for b in blocks]
+        store = str(blocks[0].store.path.absolute())
+        rows = [{"file": str(b.file.absolute()), "store": store, "block": b.stored.number} for b in blocks]
         dataset = data.from_items(rows, override_num_blocks=len(rows))
         stages = Stages(open_verifier, facts, workers, media_root, frame_cache, source, overwrite)
         for row in stages.scored(dataset).iter_rows():
@@ -172,7 +175,10 @@ class Stages:
     overwrite: bool
 
     def scored(self, dataset: Any) -> Any:
-        """A Dataset of `file` and `n_rows` from one of `file` and `pairs`; files are written when it is consumed."""
+        """A Dataset of `file` and `n_rows` from one of `file` and `pairs`, or `file`, `store` and `block`.
+
+        The files are written when it is consumed.
+        """
         one: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
         workers = self.workers
         if self.facts.sampling is not None and workers.decoders:
@@ -216,6 +222,11 @@ def unpacked(pairs: bytes) -> list[Pair]:
     return [Pair.from_dict(row) for row in json.loads(pairs)]
 
 
+def _pairs_of(row: Mapping[str, Any]) -> list[Pair]:
+    """A block's rows, which came with it or lie on the disk that all machines share."""
+    return ClaimStore(Path(row["store"])).of_block(row["block"]) if "store" in row else unpacked(row["pairs"])
+
+
 class HandedFrames:
     """Frames decoded elsewhere, where a verifier has its frame cache; what was not handed over is decoded here."""
 
@@ -251,7 +262,7 @@ class _Decoder:
         known: dict[str, Frames | str] = {}
         row = table.to_pylist()[0]
         if not Path(row["file"]).is_file():
-            for pair in unpacked(row["pairs"]):
+            for pair in _pairs_of(row):
                 for piece in filter(_is_read, pair.evidence):
                     piece = silent(piece)
                     if (key := _key(piece, self.sampling)) not in known:
@@ -276,7 +287,7 @@ class _Scorer:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         row = table.to_pylist()[0]
-        pairs = unpacked(row["pairs"])
+        pairs = _pairs_of(row)
         self.frames.hand(pickle.loads(row["media"]) if row.get("media") else {})
         options: dict[str, Any] = {"rows_per_part": max(len(pairs), 1), "progress": False, "overwrite": self.overwrite}
         score_to(row["file"], self.verifier, pairs, self.source, **options)

@@ -20,7 +20,7 @@ import os
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,7 +128,8 @@ def score_to(
         RowError: two pairs with one id; a file or parts of another verifier, other pairs or another source.
     """
     shrinking: dict[str, Any] = {"shrink_frames": True} if shrink_frames else {}
-    path, source = Path(path), identity(verifier, pairs, (source or {}) | shrinking)
+    refuse_twice(pairs)
+    path, source = Path(path), identity(verifier, pairs_sha256(pairs), (source or {}) | shrinking)
     if path.is_file() and not overwrite:
         _refuse_other(path, source)
         shutil.rmtree(_folder(path), ignore_errors=True)  # the last run ended between its last two steps
@@ -158,11 +159,21 @@ def on_notes(verdicts: Sequence[Verdict], shrink_frames: bool) -> Iterator[str]:
         yield f"and {len(others) - SHOWN_NOTES} other notes"
 
 
-def pairs_sha256(pairs: Sequence[Pair]) -> str:
+def pairs_sha256(pairs: Iterable[Pair]) -> str:
     """Hash of all that pairs say, in their order; of media files only the names."""
+    return lines_sha256(map(pair_line, pairs))
+
+
+def pair_line(pair: Pair) -> str:
+    """A pair as the line of JSON that is hashed."""
+    return json.dumps(pair.to_dict(), sort_keys=True, ensure_ascii=True)
+
+
+def lines_sha256(lines: Iterable[str]) -> str:
+    """Hash of pairs that are lines of JSON."""
     digest = hashlib.sha256()
-    for pair in pairs:
-        digest.update(json.dumps(pair.to_dict(), sort_keys=True, ensure_ascii=True).encode() + b"\n")
+    for line in lines:
+        digest.update(line.encode() + b"\n")
     return digest.hexdigest()
 
 
@@ -191,17 +202,21 @@ def _alone(path: Path) -> Iterator[Path]:
         shutil.rmtree(parts)
 
 
-def identity(verifier: Verifier, pairs: Sequence[Pair], source: dict[str, Any]) -> dict[str, Any]:
-    """The source of the predictions: what must be equal for parts to belong together."""
+def refuse_twice(pairs: Sequence[Pair]) -> None:
+    """`RowError` for an id that occurs twice."""
     seen: set[str] = set()
     for pair in pairs:
         if pair.id in seen:
             raise RowError(f"pairs: an id occurs twice, got {pair.id!r}; number the rows")
         seen.add(pair.id)
+
+
+def identity(verifier: Verifier, sha256_of_pairs: str, source: dict[str, Any]) -> dict[str, Any]:
+    """The source of the predictions: what must be equal for parts to belong together."""
     identity_of = source | {
         "verifier_fingerprint": verifier.fingerprint,
         "calibrated": verifier.decision is not None,
-        "pairs_sha256": pairs_sha256(pairs),
+        "pairs_sha256": sha256_of_pairs,
     }
     if verifier.windowing is not None:
         identity_of["aggregation"] = verifier.windowing.rule

@@ -11,7 +11,9 @@ from __future__ import annotations
 import csv
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...core import RowError
-from ...data_prep.exports import GivenRows
+from ...data_prep.exports import ClaimRow, GivenRow, GivenRows, in_batches
 from ...data_prep.importers import Rejected
 from .predictions import FIELDS
 from .score import into_place
@@ -30,29 +32,47 @@ STATUSES = ("scored", "failed", "bad")
 """Of a row: it has a score; the verifier could not judge it; it is no claim about evidence."""
 RESULTS = ("status", "verdict", "answer", "p_supported", "margin", "error")
 QUESTION = ("pair_id", "claim", "evidence")
+_ROWS_AT_ONCE = 8192
 
 
-def with_every_row(table: pa.Table, given: GivenRows) -> pa.Table:
-    """Predictions of the good rows, with a failure for each bad one and the user's columns before them."""
-    every = _every_row(table, given)
+def with_every_row(tables: Iterator[pa.Table], given: GivenRows) -> Iterator[pa.Table]:
+    """Predictions of the good rows, with a failure for each bad one and the user's columns before them.
+
+    Args:
+        tables: the predictions in order, some rows at a time.
+        given: the user's rows.
+
+    Returns:
+        Tables in order, at least one.
+
+    Raises:
+        RowError: predictions of other rows; or values of a column that turn out to be of several kinds.
+    """
     ours = [*RESULTS, *(name for name in FIELDS if name not in RESULTS)]
-    arrays: dict[str, Any] = {}
-    for name, shown in own_names(given.names, ours).items():
-        arrays[shown] = _column([row.values.get(name) for row in given.rows], _type(given, name))
-    arrays |= {name: every[name] for name in ours}
-    return pa.table(arrays).replace_schema_metadata(table.schema.metadata)
+    names = own_names(list(given.columns), ours)
+    for rows, every in _beside(tables, given):
+        values = {
+            shown: _column(shown, [row.values.get(name) for row in rows], given.columns[name])
+            for name, shown in names.items()
+        }
+        table = pa.table(values | {name: every[name] for name in ours})
+        yield table.replace_schema_metadata(every.schema.metadata)
 
 
 def write_scored_rows(path: str | Path, predictions: str | Path, given: GivenRows) -> None:
     """The user's rows with the results, as CSV or JSON lines by the name of the file; whole or not at all."""
     path = Path(path)
-    every = _every_row(pq.read_table(predictions), given)
-    ours = RESULTS if given.names else (*QUESTION, *RESULTS)
-    names = own_names(given.names, ours)
-    rows = _rows(every, given, names, ours)
+    ours = RESULTS if given.columns else (*QUESTION, *RESULTS)
+    names = own_names(list(given.columns), ours)
     temporary = path.with_name(f".{path.name}")
     write: Callable[..., None] = _write_csv if path.suffix == ".csv" else _write_json_lines
-    write(temporary, rows, [*names.values(), *ours])
+    with pq.ParquetFile(predictions) as file:
+        tables = map(pa.Table.from_batches, ([batch] for batch in file.iter_batches(_ROWS_AT_ONCE)))
+        write(
+            temporary,
+            _rows(chain(tables, [file.schema_arrow.empty_table()]), given, names, ours),
+            [*names.values(), *ours],
+        )
     into_place(temporary, path)
 
 
@@ -67,17 +87,36 @@ def own_names(names: Sequence[str], ours: Sequence[str]) -> dict[str, str]:
     return shown
 
 
-def _every_row(table: pa.Table, given: GivenRows) -> pa.Table:
+def _beside(tables: Iterator[pa.Table], given: GivenRows) -> Iterator[tuple[list[GivenRow], pa.Table]]:
+    """The user's rows, some at a time, and beside them the columns of predictions and results."""
+    held, names = next(tables), _NamesOfBadRows(given)
+    is_empty = True
+    for rows in in_batches(given, _ROWS_AT_ONCE):
+        n_good = sum(not isinstance(row.claim.item, Rejected) for row in rows)
+        while held.num_rows < n_good and (more := next(tables, None)) is not None:
+            held = pa.concat_tables([held, more])
+        if held.num_rows < n_good:
+            break
+        yield rows, _every_row(held.slice(0, n_good), rows, names)
+        held, is_empty = held.slice(n_good), False
+    else:
+        if is_empty:
+            yield [], _every_row(held.slice(0, 0), [], names)
+        if not held.num_rows and not any(table.num_rows for table in tables):
+            return
+    raise RowError("scores: must be of as many claims as there are, got others; score the file again")
+
+
+def _every_row(table: pa.Table, rows: Sequence[GivenRow], names: _NamesOfBadRows) -> pa.Table:
     """The columns of predictions and results, a row for each of the user's."""
-    items = [row.claim.item for row in given.rows]
+    items = [row.claim.item for row in rows]
     reasons = [item.reason if isinstance(item, Rejected) else None for item in items]
     bad = np.array([reason is not None for reason in reasons], dtype=bool)
-    if (n := int((~bad).sum())) != table.num_rows:
-        raise RowError(f"scores: must be of {n} claims, got {table.num_rows}; score the file again")
     table = table.take(pa.array(np.cumsum(~bad) - 1, mask=bad))
     columns = {name: table[name].combine_chunks() for name in table.column_names}
     columns["error"] = pc.fill_null(columns["error"], pa.array(reasons, pa.string()))
-    columns["pair_id"] = pc.fill_null(columns["pair_id"], _names_of_bad_rows(given, columns["pair_id"]))
+    named = [names.of(row.claim) if isinstance(row.claim.item, Rejected) else None for row in rows]
+    columns["pair_id"] = pc.fill_null(columns["pair_id"], pa.array(named, pa.string()))
     for name in ("margin", "p_supported"):
         columns[name] = pc.fill_null(columns[name], math.nan)
     for name in ("group", "role", "origin", "modality", "claim", "evidence"):
@@ -88,44 +127,43 @@ def _every_row(table: pa.Table, given: GivenRows) -> pa.Table:
     return pa.table(columns).replace_schema_metadata(table.schema.metadata)
 
 
-def _names_of_bad_rows(given: GivenRows, names: pa.Array) -> pa.Array:
-    """Bad rows by file and line, without taking a good row's name."""
-    taken = set(names.to_pylist())
-    distinct: list[str | None] = []
-    for row in given.rows:
-        base = f"{Path(row.claim.file).name}:{row.claim.line or 0}"
-        name, number = base, 2
-        while isinstance(row.claim.item, Rejected) and name in taken:
-            name, number = f"{base}#{number}", number + 1
-        taken.add(name)
-        distinct.append(name)
-    return pa.array(distinct, pa.string())
+class _NamesOfBadRows:
+    """Bad rows by file and line, without taking another row's name."""
+
+    def __init__(self, given: GivenRows) -> None:
+        self._is_pair, self._latest = given.claims.has, Counter[str]()
+
+    def of(self, row: ClaimRow) -> str:
+        """A name for this row."""
+        base = f"{Path(row.file).name}:{row.line or 0}"
+        while True:
+            self._latest[base] += 1
+            name = base if self._latest[base] == 1 else f"{base}#{self._latest[base]}"
+            if not self._is_pair(name):
+                return name
 
 
-def _type(given: GivenRows, name: str) -> pa.DataType | None:
-    return None if given.schema is None else given.schema.field(name).type
-
-
-def _column(values: list[Any], type: pa.DataType | None) -> pa.Array:
+def _column(name: str, values: list[Any], type: pa.DataType | None) -> pa.Array:
     """A column of Parquet; values of several kinds are stored as JSON text."""
+    if type is None:
+        return pa.array([None if v is None else json.dumps(v, ensure_ascii=False) for v in values], pa.string())
     try:
-        array = pa.array(values, type)
-        return array.cast(pa.string()) if pa.types.is_null(array.type) else array
-    except (pa.ArrowException, OverflowError):
-        return pa.array([None if value is None else json.dumps(value, ensure_ascii=False) for value in values])
+        return pa.array(values, type)
+    except (pa.ArrowException, OverflowError) as error:
+        raise RowError(f"{name}: values must be of one kind, got {error}; write JSON lines instead") from error
 
 
 def _rows(
-    every: pa.Table, given: GivenRows, names: dict[str, str], ours: Sequence[str]
+    tables: Iterator[pa.Table], given: GivenRows, names: dict[str, str], ours: Sequence[str]
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """For each row the user's values, by the names they have here, and the results."""
-    results = every.select(list(ours)).to_pylist()
-    for row, result in zip(given.rows, results, strict=True):
-        if math.isnan(result["margin"]):
-            result |= {"margin": None, "p_supported": None}
-        else:
-            result["margin"] = float(str(np.float32(result["margin"])))  # the shortest number of this float32
-        yield {names[name]: value for name, value in row.values.items()}, result
+    for rows, every in _beside(tables, given):
+        for row, result in zip(rows, every.select(list(ours)).to_pylist(), strict=True):
+            if math.isnan(result["margin"]):
+                result |= {"margin": None, "p_supported": None}
+            else:
+                result["margin"] = float(str(np.float32(result["margin"])))  # the shortest number of this float32
+            yield {names[name]: value for name, value in row.values.items()}, result
 
 
 def _write_csv(path: Path, rows: Iterator[tuple[dict[str, Any], dict[str, Any]]], header: list[str]) -> None:

@@ -22,11 +22,11 @@ from numbered_clips import encode
 
 from proofreel import cli, score
 from proofreel.core.errors import RowError
-from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment, evidence_key
+from proofreel.core.pairs import Pair, Passage, Transcript, VideoSegment
 from proofreel.data_prep.dataset.shards import write_pairs
 from proofreel.eval import scoring
-from proofreel.eval.scoring import distributed
-from proofreel.eval.scoring.distributed import Share, blocks_of, score_in_bulk
+from proofreel.eval.scoring import claim_store, distributed
+from proofreel.eval.scoring.distributed import Share, score_in_bulk
 from proofreel.eval.scoring.predictions import read_predictions
 from proofreel.eval.scoring.score import _alone
 from proofreel.models.verifier.verifier import Verifier
@@ -38,16 +38,6 @@ PAIRS = [  # evidence comes back later in the file: rows that share it do not st
     for i in range(40)
 ]
 PAIRS[7] = Pair("r7", "Object is red ball.", (VideoSegment("gone.mp4", 0, 1),))
-
-
-def test_blocks_hold_every_row_once_and_whole_evidences():
-    for size in (1, 4, 7, 1000):
-        blocks = blocks_of(PAIRS, size)
-        assert sorted(i for block in blocks for i in block) == list(range(40))
-        assert all(len(block) >= size for block in blocks[:-1])
-        keys = [{evidence_key(PAIRS[i].evidence) for i in block} for block in blocks]
-        assert sum(map(len, keys)) == len(set().union(*keys)) == 10
-    assert blocks_of([], 4) == [[]]
 
 
 @pytest.fixture(scope="module")
@@ -288,9 +278,21 @@ def test_a_full_disk_is_one_line(folder, tmp_path, capsys, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(scoring, "score_in_bulk", full)
-    assert score.main(words(folder, tmp_path / "x.parquet")) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(scoring, "score_in_bulk", full)
+        assert score.main(words(folder, tmp_path / "x.parquet")) == 1
     assert "the disk is full; free some space" in capsys.readouterr().err.splitlines()[-1]
+    small = claim_store._SCHEMA.replace("cache_size", "max_page_count = 9;\nPRAGMA cache_size")
+    monkeypatch.setattr(claim_store, "_SCHEMA", small)
+    assert score.main(words(folder, tmp_path / "y.parquet")) == 1
+    assert "the disk is full; free some space" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("change", [["--strict"], ["--operating-point", "none"]])
+def test_a_run_that_scores_nothing_leaves_no_claims_behind(folder, tmp_path, capsys, change):
+    assert score.main(words(folder, tmp_path / "x.parquet", *change)) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["x.rejected.jsonl"]
+    assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")
 
 
 def test_help_is_listed_and_loads_no_torch():

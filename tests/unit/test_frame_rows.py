@@ -21,7 +21,7 @@ from proofreel.core import (
     problems_of,
 )
 from proofreel.data_prep.dataset import read_pairs, write_pairs
-from proofreel.data_prep.exports import inside_media, read_claims
+from proofreel.data_prep.exports import read_claims
 from proofreel.data_prep.media import FrameSampling
 from proofreel.models.cascades.plan import View
 from proofreel.models.questions import as_evidence, as_pairs
@@ -96,7 +96,7 @@ def test_plain_rows_name_frames_and_their_times(tmp_path: Path):
 def test_frames_outside_the_media_root_are_refused_one_and_all(tmp_path: Path):
     row = {"claim": "A claim.", "frames": ["a.png", "../b.png"], "times_s": [0.0, 0.5]}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
-    read = inside_media(read_claims(tmp_path / "rows.jsonl"), tmp_path)
+    read = read_claims(tmp_path / "rows.jsonl", inside=tmp_path)
     assert not read.pairs
     assert "leaves the media root" in str(read.rejected[0])
 

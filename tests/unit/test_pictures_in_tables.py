@@ -11,7 +11,7 @@ import pytest
 from PIL import Image as Picture
 
 from proofreel.core import Frames, Image, MediaError, media_paths
-from proofreel.data_prep.exports import given_rows, inside_media, read_claims
+from proofreel.data_prep.exports import given_rows, read_claims
 from proofreel.data_prep.importers import IMPORTERS, Rejected
 from proofreel.data_prep.importers.table import TableOptions
 from proofreel.data_prep.media import frames, picture_files, read_image
@@ -89,7 +89,7 @@ def test_kept_pictures_are_read_beside_a_media_folder_and_no_other_file_is(tmp_p
     (tmp_path / "media").mkdir()
     table = pa.table({"claim": ["A claim.", "Another."], "image": [hf(picture(1)), hf(None, f"{pictures}/../x.png")]})
     pq.write_table(table, tmp_path / "rows.parquet")
-    read = inside_media(read_claims(tmp_path / "rows.parquet"), tmp_path / "media")
+    read = read_claims(tmp_path / "rows.parquet", inside=tmp_path / "media")
     assert [pair.claim for pair in read.pairs] == ["A claim."]
 
 
@@ -119,5 +119,5 @@ def test_scored_tables_leave_out_columns_of_bytes(tmp_path):
     table = pa.table({"claim": ["A claim."], "image": [hf(picture(1))], "note": ["x"]})
     pq.write_table(table, tmp_path / "rows.parquet")
     given = given_rows(tmp_path / "rows.parquet", read_claims(tmp_path / "rows.parquet"))
-    assert given.names == ("claim", "note")
-    assert given.rows[0].values == {"claim": "A claim.", "note": "x"}
+    assert list(given.columns) == ["claim", "note"]
+    assert next(iter(given)).values == {"claim": "A claim.", "note": "x"}

@@ -31,7 +31,7 @@ from proofreel.core import (
     shown_address,
     with_media_paths,
 )
-from proofreel.data_prep.exports import inside_media, read_claims
+from proofreel.data_prep.exports import read_claims
 from proofreel.data_prep.media import FrameCache, FrameSampling, outside_root
 from proofreel.models.questions import as_evidence
 from proofreel.server.media_root import MediaRoot
@@ -290,7 +290,7 @@ def test_rows_of_strangers_reach_nothing(tmp_path, folder, monkeypatch):
     videos = ["https://10.0.0.1/a.mp4", "s3://bucket/a.mp4", "zip://a.mp4::../a.zip", "zip://a.mp4::/etc/a.zip"]
     rows = [{"claim": "A claim.", "video": video} for video in videos]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    claims = inside_media(read_claims(tmp_path / "rows.jsonl"), root)
+    claims = read_claims(tmp_path / "rows.jsonl", inside=root)
     assert not claims.pairs
     assert len(claims.rejected) == len(videos)
 
