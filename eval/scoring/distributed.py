@@ -150,6 +150,8 @@ def score_in_bulk(
         work = _Work(blocks, _WithBar(verifier, bar), source, overwrite, lambda: not difference(path, whole))
         work.score(share)
         if share.rank:
+            if work.is_joined():
+                shutil.rmtree(folder, ignore_errors=True)  # what this process may have put there since
             return None
         work.wait(tell, wait_limit_s)
     join(path, blocks, judge, whole, finish)
@@ -213,20 +215,22 @@ class _Work:
 
     def _score(self, block: Block) -> bool:
         """Score a block unless it is there; False where another process is at it."""
-        is_gone = not block.file.is_file() and self.is_joined()
-        if is_gone or _is_there(block, self.verifier, self.source):
+        if _is_there(block, self.verifier, self.source) or (not block.file.is_file() and self.is_joined()):
             return True
         options = {"rows_per_part": block.stored.n_rows, "progress": False, "overwrite": self.overwrite}
         try:
             score_to(block.file, self.verifier, block.rows(), self.source, **options)
         except TakenError:
             return False
+        except FileNotFoundError:  # the first process joined the file meanwhile, and removed what this one was at
+            if not self.is_joined():
+                raise
         return True
 
 
 def _is_there(block: Block, verifier: Any, source: dict[str, Any]) -> bool:
     """Whether a block's file holds its rows as this verifier scores them."""
-    return block.file.is_file() and not difference(block.file, identity(verifier, block.stored.sha256, source))
+    return not difference(block.file, identity(verifier, block.stored.sha256, source))
 
 
 def _n_rows(blocks: Iterable[Block]) -> int:

@@ -284,7 +284,10 @@ def into_place(temporary: Path, path: Path) -> None:
 
 def difference(path: Path, source: dict[str, Any]) -> str:
     """What tells a file's source from this one; empty if nothing does."""
-    stored = read_source(path, pq.read_schema(path).metadata or {}) if path.is_file() else {}
+    try:
+        stored = read_source(path, pq.read_schema(path).metadata or {})
+    except FileNotFoundError:  # or no longer there: who joins a file removes its blocks
+        stored = {}
     keys = [key for key in {**source, **stored} if stored.get(key) != source.get(key)]
     return ", ".join(f"{key} {stored.get(key)!r} instead of {source.get(key)!r}" for key in keys)
 

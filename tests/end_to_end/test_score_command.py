@@ -128,6 +128,22 @@ def test_blocks_of_something_else_are_refused_or_replaced(verifier, whole, tmp_p
     assert pq.read_table(tmp_path / "none.parquet").num_rows == 0
 
 
+@pytest.mark.parametrize("at", [0, 1, 5])
+def test_a_process_that_is_at_work_when_the_first_one_is_done_ends_well(verifier, whole, tmp_path, monkeypatch, at):
+    path, look, looks = tmp_path / "scored.parquet", distributed.difference, iter(range(100))
+
+    def look_after_the_end(file, source):
+        if next(looks, 100) == at:
+            run(path, verifier)
+        return look(file, source)
+
+    monkeypatch.setattr(distributed, "difference", look_after_the_end)
+    assert run(path, verifier, share=Share(1, 2)) is None
+    assert next(looks) > at
+    assert_same(path, whole)
+    assert [p.name for p in tmp_path.iterdir()] == ["scored.parquet"]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_blocks_of_a_process_that_never_came_are_scored_by_the_others(verifier, whole, tmp_path, rank):
     path = tmp_path / "scored.parquet"
