@@ -6,7 +6,10 @@ Nine seconds of each clip, 18 frames, sixteen claims, the kitchen's small verifi
 784 pixels. `CHECKOUT` is a working tree of an earlier commit (`git worktree add`): both sides take turns, a process
 each, and give margins that are compared. One clip: one call of `Verifier.score`. All clips: one call of `score_pairs`.
 Reading is decoding and resizing in the reader's process; patches are what the processor makes of frames; the network is
-the rest of the call. Decoding by cores: all clips read by as many readers as the process is given cores, nothing else.
+the rest of the call. Claim by claim: one call for each of the sixteen claims, nothing kept between calls, so that each
+reads the clip again; "counted x" is what counting the network's operations allows, as in `shared_prefix`; reading comes
+on top, which one call does once. Decoding by cores: all clips read by as many readers as the process is given cores,
+nothing else.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from benchmarks.trees import ROOT, run_in
 
 CLAIMS = [f"{role} is {value}." for role in ("Action", "Tool") for value in "abcdefgh"]
 SECONDS, PIXELS = 9.0, (128 * 784, 256 * 784)
-STAGES = ("reading", "patches", "one clip", "all clips")
+STAGES = ("reading", "patches", "one clip", "claim by claim", "all clips")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,7 +79,7 @@ def _measured(folder: Path, tree: Path) -> dict[str, Any]:
     low, high = PIXELS
     encoder.sampling = dataclasses.replace(encoder.sampling, fps=2.0, max_frames=64, min_pixels=low, max_pixels=high)
     seconds: dict[str, dict[str, float]] = {name: {} for name in STAGES}
-    segments, margins = {}, {}
+    segments, margins, allowed = {}, {}, {}
     for file in sorted(folder.iterdir()):
         segment = VideoSegment(str(file), 0.0, SECONDS)
         try:
@@ -90,10 +93,20 @@ def _measured(folder: Path, tree: Path) -> dict[str, Any]:
         assert not verdicts[0].error, verdicts[0].error
         margins[file.name] = [verdict.margin for verdict in verdicts]
         seconds["one clip"][file.name] = _best(lambda s=segment: verifier.score(CLAIMS, s))
+        if tree == ROOT:
+            seconds["claim by claim"][file.name] = _best(lambda s=segment: [verifier.score([c], s) for c in CLAIMS], 1)
+            allowed[file.name] = _counted(verifier, segment, media)
     pairs = [(claim, segment) for segment in segments.values() for claim in CLAIMS]
     assert not any(verdict.error for verdict in verifier.score_pairs(pairs))
     seconds["all clips"]["all"] = _best(lambda: verifier.score_pairs(pairs))
-    return {"seconds": seconds, "margins": margins}
+    return {"seconds": seconds, "margins": margins, "counted": allowed}
+
+
+def _counted(verifier: Any, segment: Any, media: Any) -> float:
+    from benchmarks.shared_prefix import counted  # knows the package of this tree only
+
+    claims = [verifier.encoder.claim_ids(claim) for claim in CLAIMS]
+    return counted(verifier.model.config, "scoring", verifier.encoder.evidence((segment,), media), claims)
 
 
 def _read_by(n_cores: int, folder: Path) -> float:
@@ -145,6 +158,7 @@ def _page(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[str]:
     together = " / ".join(f"{_median(rounds, s, 'all clips', 'all'):.2f}" for s in sides)
     lines += [
         "",
+        *_apart(rounds),
         f"All {len(clips)} clips in one call: {together} s, ratio {_ratio(rounds, sides, 'all clips', 'all')}.",
     ]
     if len(sides) > 1:
@@ -159,6 +173,16 @@ def _page(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[str]:
         "",
         "Ratios: before over now, median of the rounds (lowest to highest). Times: best of three, median of rounds.",
     ]
+    return [*lines, ""]
+
+
+def _apart(rounds: Sequence[dict[str, dict[str, Any]]]) -> list[str]:
+    """Sixteen calls of one claim over one call of sixteen, now."""
+    lines = ["| clip | claim by claim ms | one call ms | measured x | counted x |", f"| --- |{' ---: |' * 4}"]
+    for clip, allowed in rounds[0]["now"]["counted"].items():
+        apart, together = (_median(rounds, "now", stage, clip) for stage in ("claim by claim", "one clip"))
+        cells = [f"{1e3 * apart:.0f}", f"{1e3 * together:.0f}", f"{apart / together:.2f}", f"{allowed:.2f}"]
+        lines.append(f"| {clip} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
