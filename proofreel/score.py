@@ -143,7 +143,7 @@ def _claims(args: argparse.Namespace) -> ClaimStore:
     prompts = _prompts(args) if format == "chat" else ()
     options: dict[str, Any] = {"jointly": args.jointly, "heard": args.heard}
     options["inside"] = None if args.outside_media else args.media
-    stream = stream_claims(args.claims, format, transcripts=args.transcripts, prompts=prompts, **options)
+    claims = partial(stream_claims, args.claims, format, transcripts=args.transcripts, prompts=prompts, **options)
     args.rows_sha256 = rows_sha256(args.claims)
     key = {name: str(value) for name, value in options.items()} | {
         "rows_sha256": args.rows_sha256,
@@ -155,10 +155,8 @@ def _claims(args: argparse.Namespace) -> ClaimStore:
     return store_claims(
         blocks_folder(_predictions(args.out)),
         key,
-        stream.rows,
+        claims,
         rows_per_block=args.rows_per_block,
-        format=format,
-        unused=stream.unused,
         progress=not args.quiet,
         tell=_tell,
     )

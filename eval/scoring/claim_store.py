@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from ...core import Pair, RowError, evidence_key
-from ...data_prep.exports import ClaimRow, repeated
+from ...data_prep.exports import ClaimRow, ClaimStream, repeated
 from ...data_prep.importers import Rejected
 from ...data_prep.media import picture_directory
 from .score import lines_sha256, pair_line, pairs_sha256, refuse_twice
@@ -137,11 +137,9 @@ class ClaimStore:
 def store_claims(
     folder: Path,
     key: Mapping[str, Any],
-    rows: Callable[[], Iterable[ClaimRow]],
+    claims: Callable[[], ClaimStream],
     *,
     rows_per_block: int,
-    format: str = "",
-    unused: Sequence[str] = (),
     progress: bool = False,
     tell: Callable[[str], Any] = print,
     wait_limit_s: float = WAIT_LIMIT_S,
@@ -151,9 +149,8 @@ def store_claims(
     Args:
         folder: of the blocks; all processes share it.
         key: what the claims are of, JSON values; claims of another key are replaced.
-        rows: reads every item of the input. A second pair with an id becomes a rejected one.
+        claims: opens the input, if it must be read. A second pair with an id becomes a rejected one.
         rows_per_block: a block has at least so many, but for the last one, and whole evidences.
-        format, unused: as of `ClaimFile`.
         progress: a bar of the items read on stderr.
         tell: hears that another process is reading.
         wait_limit_s: how long to wait for it.
@@ -170,12 +167,12 @@ def store_claims(
             with _room_said(path), closing(sqlite3.connect(temporary, isolation_level=None)) as db:
                 db.executescript(_SCHEMA)
                 db.execute(f"PRAGMA temp_store_directory = '{_quoted(folder)}'")  # sorting needs room, as the claims do
-                _write(db, {"key": key, "format": format, "unused": list(unused)}, rows(), rows_per_block, progress)
+                _write(db, key, claims(), progress)
             temporary.replace(path)
             return ClaimStore(path)
     store = ClaimStore(path)
     if store.has_pictures:  # they are kept on each machine, and may have been deleted since
-        for _ in rows():
+        for _ in claims().rows():
             pass
     return store
 
@@ -184,7 +181,8 @@ def store_pairs(folder: Path, pairs: Sequence[Pair], rows_per_block: int) -> Cla
     """The same of pairs that are in memory; `RowError` where two have one id."""
     refuse_twice(pairs)
     key = {"pairs_sha256": pairs_sha256(pairs)}
-    return store_claims(folder, key, lambda: (ClaimRow("", None, p) for p in pairs), rows_per_block=rows_per_block)
+    rows = ClaimStream(lambda: (ClaimRow("", None, pair) for pair in pairs), "")
+    return store_claims(folder, key, lambda: rows, rows_per_block=rows_per_block)
 
 
 @contextmanager
@@ -239,17 +237,16 @@ def _is_there(path: Path, descriptor: int) -> bool:
     return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))
 
 
-def _write(
-    db: sqlite3.Connection, facts: dict[str, Any], rows: Iterable[ClaimRow], rows_per_block: int, progress: bool
-) -> None:
+def _write(db: sqlite3.Connection, key: Mapping[str, Any], claims: ClaimStream, progress: bool) -> None:
+    facts: dict[str, Any] = {"key": key, "format": claims.format, "unused": list(claims.unused)}
     db.execute("BEGIN")
     every_s = 0.1 if sys.stderr.isatty() else _LINE_EVERY_S
-    shown = tqdm(rows, unit="claim", desc="reading", disable=not progress, mininterval=every_s)
+    shown = tqdm(claims.rows(), unit="claim", desc="reading", disable=not progress, mininterval=every_s)
     db.executemany("INSERT INTO items VALUES (?, ?, ?, ?, ?, ?)", _items(db, shown))
     db.execute("CREATE INDEX by_id ON items (id) WHERE id IS NOT NULL")
     _reject_repeated(db)
     db.execute("CREATE INDEX by_evidence ON items (evidence, n) WHERE evidence IS NOT NULL")
-    _cut_into_blocks(db, rows_per_block)
+    _cut_into_blocks(db, key["rows_per_block"])
     pairs = (text for (text,) in db.execute("SELECT json FROM items WHERE id IS NOT NULL ORDER BY n"))
     facts["pairs_sha256"] = lines_sha256(pairs)
     pictures = json.dumps(str(picture_directory()))[1:-1]

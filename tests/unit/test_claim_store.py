@@ -61,7 +61,7 @@ def test_blocks_are_those_of_all_pairs_in_memory(tmp_path, pairs, size):
 
 
 def stored(folder: Path, stream: ClaimStream, **key: Any) -> ClaimStore:
-    return store_claims(folder, key, stream.rows, rows_per_block=3, format=stream.format, unused=stream.unused)
+    return store_claims(folder, key, lambda: stream, rows_per_block=3)
 
 
 def test_a_file_with_bad_rows_and_repeated_ids_is_what_reading_it_gives(tmp_path):
@@ -159,10 +159,10 @@ def test_who_waits_for_the_reader_says_so_and_ends_with_an_error(tmp_path, monke
     with (folder / "claims.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(RowError, match="another process reads"):
-            store_claims(folder, {}, stream.rows, rows_per_block=3, tell=told.append, wait_limit_s=0.3)
+            store_claims(folder, {}, lambda: stream, rows_per_block=3, tell=told.append, wait_limit_s=0.3)
     assert told
     assert set(told) == {"waiting for the process that reads the claims"}
-    assert store_claims(folder, {}, stream.rows, rows_per_block=3, wait_limit_s=0.3).n_pairs == 3
+    assert store_claims(folder, {}, lambda: stream, rows_per_block=3, wait_limit_s=0.3).n_pairs == 3
 
 
 def test_pictures_of_the_file_itself_are_put_on_every_machine_that_opens_it(tmp_path):
