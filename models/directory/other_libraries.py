@@ -134,7 +134,7 @@ def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, ask:
     """Write how llama.cpp is asked this verifier's question; returns whether it can be.
 
     It cannot where sentence-transformers cannot, the family was not tried, or the verifier was trained on videos and
-    sounds alone.
+    sounds alone; nor where it takes too few tokens for `EXAMPLE`, by which the file is checked.
 
     Args:
         folder: of the verifier.
@@ -147,6 +147,9 @@ def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, ask:
     if not _asks_for_a_word(config, encoder) or family not in GGUF_FAMILIES or kinds <= {"video", "audio"}:
         return False
     passage, claim = EXAMPLE
+    n_tokens = len(encoder.evidence((passage,), Media()).ids_P) + len(encoder.claim_ids(claim))
+    if n_tokens > encoder.max_tokens:
+        return False
     prompt = encoder.chat.prefix((passage,)) + encoder.chat.claim(claim, None)
     sees = encoder.layout.sees
     files = ["--outfile verifier.gguf"] + ["--mmproj --outfile mmproj.gguf"] * sees
@@ -159,7 +162,7 @@ def write_gguf_note(folder: Path, config: VerifierConfig, encoder: Encoder, ask:
         supported=config.supported_id,
         refuted=config.refuted_id,
         margin=ask(),
-        n_tokens=len(encoder.evidence((passage,), Media()).ids_P) + len(encoder.claim_ids(claim)),
+        n_tokens=n_tokens,
     )
     (folder / GGUF_NOTE).write_text(text, encoding="utf-8")
     return True

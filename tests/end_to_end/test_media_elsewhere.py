@@ -4,18 +4,22 @@ import io
 import json
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from moto.server import ThreadedMotoServer
 from numbered_clips import encode
 from PIL import Image as Picture
+from s3fs import S3FileSystem
 
 from proofreel import Frames, Image, Passage, Verifier, VideoSegment, allow_remote, score
-from proofreel.core import from_mapping, media_paths, remote
+from proofreel.core import MediaError, from_mapping, media_paths, remote
 from proofreel.data_prep import build as build_command
 from proofreel.data_prep.dataset import read_manifest, read_split
 from proofreel.data_prep.media import FrameCache, FrameSampling
@@ -116,12 +120,30 @@ SEEN = Passage("Ball 3 is red.")
 CLAIMS = ["Ball 3 is red.", "Ball 3 is blue.", "The ball is gone."]
 
 
-@pytest.fixture
-def bucket() -> str:
-    """A verifier in it, where two commands of one process can find it."""
-    fsspec.filesystem("memory").put(f"{FIXTURES}/verifier_v1_1/", "/bucket/verifier/", recursive=True)
-    allow_remote("memory://bucket")
-    return "memory://bucket"
+@pytest.fixture(params=["memory", "s3"])
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a bucket with a verifier in it: in this process, and of an S3 server, as its users name it."""
+    address = f"{request.param}://bucket"
+    with ExitStack() as ends:
+        if request.param == "s3":
+            server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+            server.start()
+            ends.callback(server.stop)
+            host, port = server.get_host_and_port()
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+            urlopen(
+                Request(f"http://{host}:{port}/moto-api/reset", method="POST")
+            ).close()  # servers share their buckets
+            for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+                monkeypatch.setenv(name, "of-the-test")
+            monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+            S3FileSystem.clear_instance_cache()
+            ends.callback(S3FileSystem.clear_instance_cache)
+            S3FileSystem().mkdir("bucket")
+        files, path = fsspec.url_to_fs(f"{address}/verifier/")
+        files.put(f"{FIXTURES}/verifier_v1_1/", path, recursive=True)
+        allow_remote(address)
+        yield address
 
 
 def test_a_verifier_scores_from_an_address_to_an_address(bucket: str, tmp_path: Path, capsys):
@@ -131,11 +153,13 @@ def test_a_verifier_scores_from_an_address_to_an_address(bucket: str, tmp_path: 
     expected = [verdict.margin for verdict in here.score(CLAIMS, SEEN)]
     assert [verdict.margin for verdict in there.score(CLAIMS, SEEN)] == expected
     rows = [{"id": str(i), "claim": claim, "text": SEEN.text} for i, claim in enumerate(CLAIMS)]
-    put("bucket/claims.jsonl", "\n".join(map(json.dumps, rows)).encode())
+    with fsspec.open(f"{bucket}/claims.jsonl", "w") as file:
+        file.write("\n".join(map(json.dumps, rows)))
     words = [f"{bucket}/verifier", "--claims", f"{bucket}/claims.jsonl", "--out", f"{bucket}/out/scored.parquet"]
     words += ["--base", str(FIXTURES / "tiny_base"), "--device", "cpu", "--quiet", "--untrained-evidence"]
     assert score.main(words) == 0, capsys.readouterr()
-    (tmp_path / "scored.parquet").write_bytes(fsspec.filesystem("memory").cat_file("/bucket/out/scored.parquet"))
+    with fsspec.open(f"{bucket}/out/scored.parquet") as file:
+        (tmp_path / "scored.parquet").write_bytes(file.read())
     margins = [row.margin for row in read_predictions(tmp_path / "scored.parquet")[0]]
     assert margins == pytest.approx(expected, abs=1e-4)
     assert score.main(words) == 1
@@ -144,7 +168,8 @@ def test_a_verifier_scores_from_an_address_to_an_address(bucket: str, tmp_path: 
 
 def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str, tmp_path: Path, capsys):
     rows = [{"claim": claim, "text": SEEN.text, "label": "supported", "group": claim} for claim in CLAIMS]
-    put("bucket/rows.jsonl", "\n".join(map(json.dumps, rows)).encode())
+    with fsspec.open(f"{bucket}/rows.jsonl", "w") as file:
+        file.write("\n".join(map(json.dumps, rows)))
     columns = {"passage": "text", "label": "label", "group": "group"}
     (tmp_path / "build.yaml").write_text(
         json.dumps(
@@ -161,14 +186,24 @@ def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str,
         )
     )
     assert build_command.main(["--config", str(tmp_path / "build.yaml")]) == 0, capsys.readouterr()
-    assert "--dataset_dir memory://bucket/data --output_dir runs/data-run" in capsys.readouterr().out
+    assert f"--dataset_dir {bucket}/data --output_dir runs/data-run" in capsys.readouterr().out
     assert build_command.main(["--config", str(tmp_path / "build.yaml"), "--shard", "1/2"]) == 1
     assert "output: shards meet in a folder of a disk" in capsys.readouterr().err
     words = ["--verifier", f"{bucket}/verifier", "--data", f"{bucket}/data", "--split", "test"]
     words += ["--base", str(FIXTURES / "tiny_base"), "--device", "cpu", "--untrained-evidence"]
     assert predict.main([*words, "--out", f"{bucket}/out/test.parquet"]) == 0, capsys.readouterr()
-    (tmp_path / "test.parquet").write_bytes(fsspec.filesystem("memory").cat_file("/bucket/out/test.parquet"))
+    with fsspec.open(f"{bucket}/out/test.parquet") as file:
+        (tmp_path / "test.parquet").write_bytes(file.read())
     assert len(read_predictions(tmp_path / "test.parquet")[0]) == 3
     with pytest.raises(SystemExit):
         predict.main([*words[:3], f"{bucket}/nothing", *words[4:], "--out", f"{bucket}/out/more.parquet"])
     assert "no such folder, got no file below this address" in capsys.readouterr().err
+
+
+def test_media_are_fetched_from_a_bucket_and_a_missing_one_is_said(bucket: str, tmp_path: Path):
+    with fsspec.open(f"{bucket}/clips/a.png", "wb") as file:
+        file.write(png(7))
+    cache = FrameCache(tmp_path / "frames")
+    assert int(cache.read(Image(f"{bucket}/clips/a.png"), SAMPLING).pixels_FHWC[0, 0, 0, 0]) == 7
+    with pytest.raises(MediaError, match=r"clips/gone\.png: no such file"):
+        cache.read(Image(f"{bucket}/clips/gone.png"), SAMPLING)

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from proofreel.cli import main
 from proofreel.core import DirectoryError, Image, Passage, VideoSegment
 from proofreel.data_prep.dataset import read_split
-from proofreel.models.directory import EXAMPLE, GGUF_NOTE, describe_adapter, read_directory
+from proofreel.models.directory import EXAMPLE, GGUF_NOTE, describe_adapter, read_directory, write_gguf_note
 from proofreel.models.directory.format import write_manifest
 from proofreel.models.inputs.encoder import Media
 from proofreel.models.verifier import Verifier
@@ -101,6 +101,19 @@ def test_a_gguf_file_of_the_model_gives_the_margin_of_its_note(reading, tmp_path
     expected = verifier.score(EXAMPLE[1], EXAMPLE[0])[0].margin
     assert close(supported - refuted, expected)
     assert f"says {expected:.4f}, in {len(ids)} tokens" in note
+
+
+def test_there_is_no_note_where_its_example_does_not_fit(reading, monkeypatch):
+    directory, verifier = reading
+    note, config = (directory / GGUF_NOTE).read_text(), read_directory(directory)
+    n_tokens = int(note.partition(" tokens\n(`tokens_evaluated`)")[0].rpartition(" ")[2])
+    monkeypatch.setattr(verifier.encoder, "max_tokens", n_tokens - 1)
+    assert not write_gguf_note(directory, config, verifier.encoder, lambda: pytest.fail("was asked"))
+    monkeypatch.setattr(verifier.encoder, "max_tokens", n_tokens)
+    assert write_gguf_note(
+        directory, config, verifier.encoder, lambda: verifier.score(EXAMPLE[1], EXAMPLE[0])[0].margin
+    )
+    assert (directory / GGUF_NOTE).read_text() == note
 
 
 def test_text_and_an_image_as_a_cross_encoder_give_the_margins(seeing, make_media):
