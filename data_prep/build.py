@@ -63,8 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.merge is not None:
             manifest = merge_shards(there, shards, skip_invalid=arguments.skip_invalid)
         else:
-            manifest = build(there, skip_invalid=arguments.skip_invalid)
-        written = Path(manifest["config"]["output"])
+            address = None if isinstance(out, Path) else out
+            manifest = build(there, skip_invalid=arguments.skip_invalid, address=address)
+        written = Path(manifest["config"]["output"]) if isinstance(out, Path) else output
         print(summary(manifest, written))
         say_next(*training_command(manifest, written if isinstance(out, Path) else out))
         return 0

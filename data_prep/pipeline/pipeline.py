@@ -70,8 +70,13 @@ READ_BESIDE = (".json", ".jsonl", ".srt", ".vtt")
 SHOWN_REJECTED = 20
 
 
-def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
+def build(config: BuildConfig, skip_invalid: bool = False, address: str | None = None) -> dict[str, Any]:
     """Build the data set `config` describes and return its manifest.
+
+    Args:
+        config: with a folder as `output`.
+        skip_invalid: leave out bad rows.
+        address: where the data set will be sent, which its manifest and card then name instead of the folder.
 
     Raises:
         ConfigError: a path, share or number in the config that cannot be used; another build of this output is running.
@@ -92,6 +97,7 @@ def build(config: BuildConfig, skip_invalid: bool = False) -> dict[str, Any]:
             others,
         ),
         skip_invalid,
+        address,
     )
 
 
@@ -195,7 +201,9 @@ class _Annotations:
     costs: Sequence[dict[str, int | float]] = ()
 
 
-def _build(config: BuildConfig, annotations: _Annotations, skip_invalid: bool) -> dict[str, Any]:
+def _build(
+    config: BuildConfig, annotations: _Annotations, skip_invalid: bool, address: str | None = None
+) -> dict[str, Any]:
     output = Path(config.output)
     _check_output(output)
     with _workplace(output) as folder:
@@ -215,7 +223,7 @@ def _build(config: BuildConfig, annotations: _Annotations, skip_invalid: bool) -
                 "sources": source_entries(staging, config, annotations.sources),
                 "other_files": annotations.others,
                 "seed": config.seed,
-                "config": dataclasses.asdict(config),
+                "config": dataclasses.asdict(config) | ({"output": address} if address else {}),
                 "git_revision": git_revision(),
                 "versions": versions(altering_packages(config)),
                 **altered_by(config),

@@ -166,7 +166,7 @@ def test_a_verifier_scores_from_an_address_to_an_address(bucket: str, tmp_path: 
     assert "holds something already" in capsys.readouterr().err
 
 
-def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str, tmp_path: Path, capsys):
+def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str, tmp_path: Path, kept: Path, capsys):
     rows = [{"claim": claim, "text": SEEN.text, "label": "supported", "group": claim} for claim in CLAIMS]
     with fsspec.open(f"{bucket}/rows.jsonl", "w") as file:
         file.write("\n".join(map(json.dumps, rows)))
@@ -187,6 +187,10 @@ def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str,
     )
     assert build_command.main(["--config", str(tmp_path / "build.yaml")]) == 0, capsys.readouterr()
     assert f"--dataset_dir {bucket}/data --output_dir runs/data-run" in capsys.readouterr().out
+    with fsspec.open(f"{bucket}/data/manifest.json", "r") as file:
+        text = file.read()
+    assert json.loads(text)["config"]["output"] == f"{bucket}/data"
+    assert str(kept / "outputs") not in text
     assert build_command.main(["--config", str(tmp_path / "build.yaml"), "--shard", "1/2"]) == 1
     assert "output: shards meet in a folder of a disk" in capsys.readouterr().err
     words = ["--verifier", f"{bucket}/verifier", "--data", f"{bucket}/data", "--split", "test"]

@@ -139,6 +139,20 @@ def test_what_one_was_sent_the_other_finds_and_all_count_together(server):
     assert scored() == {before + 2 * CONNECTIONS}
 
 
+def test_each_takes_connections_that_the_other_leaves(server):
+    if server.kind == "ray":
+        return  # its proxy takes them
+    evidence = [{"kind": "video", "path": "a.mp4", "start_s": 0.0, "end_s": 2.0}]
+    first, second = server.pids()
+    for stopped in (first, second):
+        os.kill(stopped, signal.SIGSTOP)  # it holds what it took, and takes nothing
+        try:
+            answers = many(server.url, "POST", "/score", json={"claims": CLAIMS[:1], "evidence": evidence}, timeout=60)
+        finally:
+            os.kill(stopped, signal.SIGCONT)
+        assert [answer.status_code for answer in answers] == [200] * CONNECTIONS
+
+
 def test_one_that_is_killed_in_mid_load_is_replaced_and_nothing_is_lost_or_wrong(server):
     url = server.url
     with Client(url) as client:
