@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ...core import Pair, RowError, sha256_of
 from ..importers import Record, Rejected, TabularFile, holds_bytes, tables
@@ -122,8 +121,8 @@ class _Values:
         try:
             array = pa.array(values)
             if pa.types.is_integer(array.type):
-                ends = pc.min_max(array).as_py()
-                self._largest = max(self._largest, -ends["min"], ends["max"])
+                numbers = array.drop_null().to_numpy()
+                self._largest = max(self._largest, -int(numbers.min()), int(numbers.max()))
             both = [pa.schema([("values", kind)]) for kind in (self._kind, array.type)]
             self._kind = pa.unify_schemas(both, promote_options="permissive").field(0).type
         except (pa.ArrowException, OverflowError):

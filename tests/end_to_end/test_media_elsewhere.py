@@ -6,6 +6,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import fsspec
@@ -37,6 +38,10 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     allow_remote(directory=tmp_path / "kept")
     yield tmp_path / "kept"
     fsspec.filesystem("memory").store.clear()
+
+
+def opened(address: str, mode: str = "rb") -> Any:
+    return fsspec.open(address, mode)
 
 
 def put(name: str, content: bytes) -> None:
@@ -153,12 +158,12 @@ def test_a_verifier_scores_from_an_address_to_an_address(bucket: str, tmp_path: 
     expected = [verdict.margin for verdict in here.score(CLAIMS, SEEN)]
     assert [verdict.margin for verdict in there.score(CLAIMS, SEEN)] == expected
     rows = [{"id": str(i), "claim": claim, "text": SEEN.text} for i, claim in enumerate(CLAIMS)]
-    with fsspec.open(f"{bucket}/claims.jsonl", "w") as file:
+    with opened(f"{bucket}/claims.jsonl", "w") as file:
         file.write("\n".join(map(json.dumps, rows)))
     words = [f"{bucket}/verifier", "--claims", f"{bucket}/claims.jsonl", "--out", f"{bucket}/out/scored.parquet"]
     words += ["--base", str(FIXTURES / "tiny_base"), "--device", "cpu", "--quiet", "--untrained-evidence"]
     assert score.main(words) == 0, capsys.readouterr()
-    with fsspec.open(f"{bucket}/out/scored.parquet") as file:
+    with opened(f"{bucket}/out/scored.parquet") as file:
         (tmp_path / "scored.parquet").write_bytes(file.read())
     margins = [row.margin for row in read_predictions(tmp_path / "scored.parquet")[0]]
     assert margins == pytest.approx(expected, abs=1e-4)
@@ -168,7 +173,7 @@ def test_a_verifier_scores_from_an_address_to_an_address(bucket: str, tmp_path: 
 
 def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str, tmp_path: Path, kept: Path, capsys):
     rows = [{"claim": claim, "text": SEEN.text, "label": "supported", "group": claim} for claim in CLAIMS]
-    with fsspec.open(f"{bucket}/rows.jsonl", "w") as file:
+    with opened(f"{bucket}/rows.jsonl", "w") as file:
         file.write("\n".join(map(json.dumps, rows)))
     columns = {"passage": "text", "label": "label", "group": "group"}
     (tmp_path / "build.yaml").write_text(
@@ -187,7 +192,7 @@ def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str,
     )
     assert build_command.main(["--config", str(tmp_path / "build.yaml")]) == 0, capsys.readouterr()
     assert f"--dataset_dir {bucket}/data --output_dir runs/data-run" in capsys.readouterr().out
-    with fsspec.open(f"{bucket}/data/manifest.json", "r") as file:
+    with opened(f"{bucket}/data/manifest.json", "r") as file:
         text = file.read()
     assert json.loads(text)["config"]["output"] == f"{bucket}/data"
     assert str(kept / "outputs") not in text
@@ -196,7 +201,7 @@ def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str,
     words = ["--verifier", f"{bucket}/verifier", "--data", f"{bucket}/data", "--split", "test"]
     words += ["--base", str(FIXTURES / "tiny_base"), "--device", "cpu", "--untrained-evidence"]
     assert predict.main([*words, "--out", f"{bucket}/out/test.parquet"]) == 0, capsys.readouterr()
-    with fsspec.open(f"{bucket}/out/test.parquet") as file:
+    with opened(f"{bucket}/out/test.parquet") as file:
         (tmp_path / "test.parquet").write_bytes(file.read())
     assert len(read_predictions(tmp_path / "test.parquet")[0]) == 3
     with pytest.raises(SystemExit):
@@ -205,7 +210,7 @@ def test_a_data_set_is_built_at_an_address_and_predicted_from_there(bucket: str,
 
 
 def test_media_are_fetched_from_a_bucket_and_a_missing_one_is_said(bucket: str, tmp_path: Path):
-    with fsspec.open(f"{bucket}/clips/a.png", "wb") as file:
+    with opened(f"{bucket}/clips/a.png", "wb") as file:
         file.write(png(7))
     cache = FrameCache(tmp_path / "frames")
     assert int(cache.read(Image(f"{bucket}/clips/a.png"), SAMPLING).pixels_FHWC[0, 0, 0, 0]) == 7
