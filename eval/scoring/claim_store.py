@@ -20,12 +20,12 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +115,7 @@ class ClaimStore:
         """Remove the claims, where no block was begun: who scores again reads them again."""
         folder = self.path.parent
         if folder.is_dir() and {file.name for file in folder.iterdir()} <= {FILE, _LOCK}:
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_claims(folder)
 
     def blocks(self) -> list[StoredBlock]:
         """All blocks, without their rows; one that is empty where there is no pair."""
@@ -159,18 +159,18 @@ def store_claims(
         RowError: another process holds the lock for longer than that.
     """
     key = json.loads(json.dumps({"format_of_store": _FORMAT, "rows_per_block": rows_per_block, **key}))
-    with _locked(folder, tell, wait_limit_s):
+    with _lock_of(folder, tell, wait_limit_s):
         path = folder / FILE
         if not (path.is_file() and _is_of(path, key)):
             temporary = folder / f".{FILE}"
             temporary.unlink(missing_ok=True)
             with _room_said(path), closing(sqlite3.connect(temporary, isolation_level=None)) as db:
                 db.executescript(_SCHEMA)
-                db.execute(f"PRAGMA temp_store_directory = '{_quoted(folder)}'")  # sorting needs room, as the claims do
-                _write(db, key, claims(), progress)
+                with _sorting_in(folder, db):
+                    _write(db, key, claims(), progress)
             temporary.replace(path)
             return ClaimStore(path)
-    store = ClaimStore(path)
+        store = ClaimStore(path)
     if store.has_pictures:  # they are kept on each machine, and may have been deleted since
         for _ in claims().rows():
             pass
@@ -196,8 +196,15 @@ def _room_said(path: Path) -> Iterator[None]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
 
 
-def _quoted(folder: Path) -> str:
-    return str(folder.absolute()).replace("'", "''")
+@contextmanager
+def _sorting_in(folder: Path, db: sqlite3.Connection) -> Iterator[None]:
+    """Sorting needs as much room as what is sorted: it is taken where the claims lie."""
+    quoted = str(folder.absolute()).replace("'", "''")
+    db.execute(f"PRAGMA temp_store_directory = '{quoted}'")  # of this process, so it is set back
+    try:
+        yield
+    finally:
+        db.execute("PRAGMA temp_store_directory = ''")
 
 
 def _is_of(path: Path, key: Mapping[str, Any]) -> bool:
@@ -207,22 +214,17 @@ def _is_of(path: Path, key: Mapping[str, Any]) -> bool:
         return False
 
 
-@contextmanager
-def _locked(folder: Path, tell: Callable[[str], Any], limit_s: float) -> Iterator[None]:
-    """The folder's claims, ours alone; who ended before us may have removed the folder, lock and all."""
+def remove_claims(folder: Path) -> None:
+    """Remove a folder of claims and blocks. If somebody is reading claims into it, he will find that they are done."""
+    with suppress(FileNotFoundError, BlockingIOError), (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock_of(folder: Path, tell: Callable[[str], Any], limit_s: float) -> TextIO:
+    """The open file whose lock makes the folder's claims ours alone; the kernel lets go, by whatever death."""
     began = told = time.monotonic()
-    while True:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with (folder / _LOCK).open("w") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go, by whatever death
-                if _is_there(folder / _LOCK, lock.fileno()):
-                    yield
-                    return
-        except FileNotFoundError:
-            continue
-        except BlockingIOError:
-            pass
+    while (lock := _try_lock(folder)) is None:
         now = time.monotonic()
         if now - began > limit_s:
             raise RowError(f"{folder}: another process reads the claims, got no end of it in {limit_s:g} s; end it")
@@ -230,11 +232,32 @@ def _locked(folder: Path, tell: Callable[[str], Any], limit_s: float) -> Iterato
             told = now
             tell("waiting for the process that reads the claims")
         time.sleep(_POLL_S)
+    return lock
+
+
+def _try_lock(folder: Path) -> TextIO | None:
+    """None where another has the lock, or had it and removed the folder with it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = (folder / _LOCK).open("w")
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_there(folder / _LOCK, lock.fileno()):
+            return lock
+    except BlockingIOError:
+        pass
+    lock.close()
+    return None
 
 
 def _is_there(path: Path, descriptor: int) -> bool:
     """Whether an open file is still the one of this name."""
-    return path.exists() and os.path.samestat(path.stat(), os.fstat(descriptor))
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _write(db: sqlite3.Connection, key: Mapping[str, Any], claims: ClaimStream, progress: bool) -> None:
@@ -282,10 +305,11 @@ def _text(text: str) -> bytes:
 def _reject_repeated(db: sqlite3.Connection) -> None:
     """Every pair but the first of an id becomes a rejected item."""
     for (id,) in db.execute("SELECT id FROM items WHERE id IS NOT NULL GROUP BY id HAVING COUNT(*) > 1").fetchall():
-        same = db.execute(
-            "SELECT n, name, line, json FROM items JOIN files USING (file) WHERE id = ? ORDER BY n", (id,)
-        )
-        for n, file, line, text in same.fetchall()[1:]:
+        same = db.execute("SELECT n FROM items WHERE id = ? ORDER BY n", (id,)).fetchall()
+        for (n,) in same[1:]:
+            file, line, text = db.execute(
+                "SELECT name, line, json FROM items JOIN files USING (file) WHERE n = ?", (n,)
+            ).fetchone()
             row = repeated(ClaimRow(json.loads(file), line, Pair.from_dict(json.loads(text))))
             db.execute("UPDATE items SET (id, evidence, json) = (?, ?, ?) WHERE n = ?", (*_stored(row), n))
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ from tqdm import tqdm
 
 from ...core import Pair, RowError, launched_as
 from ...models.decision import Judge
-from .claim_store import WAIT_LIMIT_S, ClaimStore, store_pairs
+from .claim_store import WAIT_LIMIT_S, ClaimStore, remove_claims, store_pairs
 from .joining import Block, Finish, join
 from .score import ScoringSummary, TakenError, difference, identity, score_to, scored
 
@@ -138,7 +137,7 @@ def score_in_bulk(
     if path.is_file() and not (overwrite and difference(path, whole)):
         if other := difference(path, whole):
             raise RowError(f"{path}: holds something else, got {other}; write to another file or pass overwrite")
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_claims(folder)
         return scored(path, store.n_pairs) if share.rank == 0 else None
     blocks = [Block(folder / f"block-{b.number:06}.parquet", store, b) for b in store.blocks()]
     left = [b for b in blocks if not _is_there(b, verifier, source)]
@@ -151,11 +150,11 @@ def score_in_bulk(
         work.score(share)
         if share.rank:
             if work.is_joined():
-                shutil.rmtree(folder, ignore_errors=True)  # what this process may have put there since
+                remove_claims(folder)  # what this process may have put there since
             return None
         work.wait(tell, wait_limit_s)
     join(path, blocks, judge, whole, finish)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_claims(folder)
     return scored(path, n_found)
 
 

@@ -179,3 +179,38 @@ def test_a_rejected_item_comes_back_with_all_that_it_says(tmp_path):
     store = stored(tmp_path / "b", ClaimStream(lambda: iter([ClaimRow("dir/b.jsonl", None, bad)]), "murgat"))
     assert [row.item for row in store.rows] == list(store.rejected()) == [bad]
     assert [block.n_rows for block in store.blocks()] == [0]
+
+
+def test_who_removes_claims_leaves_them_to_who_is_reading_them(tmp_path):
+    folder = tmp_path / "b"
+
+    def rows() -> Any:
+        claim_store.remove_claims(folder)  # another process, which is done with the file
+        yield ClaimRow("f", 1, ODD[1])
+
+    assert stored(folder, ClaimStream(rows, "rows")).n_pairs == 1
+    claim_store.remove_claims(folder)
+    assert not folder.exists()
+    claim_store.remove_claims(folder)
+
+
+def test_who_waited_for_a_folder_that_was_removed_reads_into_a_new_one(tmp_path, monkeypatch):
+    folder, taken = tmp_path / "b", fcntl.flock
+
+    def removed_before(lock: Any, how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", taken)
+        claim_store.shutil.rmtree(folder)
+        taken(lock, how)
+
+    monkeypatch.setattr(fcntl, "flock", removed_before)
+    assert stored(folder, counting(ODD, [])).n_pairs == 3
+    assert (folder / claim_store.FILE).exists()
+
+
+def test_an_error_of_reading_is_not_taken_for_a_folder_that_is_gone(tmp_path):
+    def rows() -> Any:
+        raise FileNotFoundError("transcript.json")
+        yield
+
+    with pytest.raises(FileNotFoundError, match=r"transcript\.json"):
+        stored(tmp_path / "b", ClaimStream(rows, "rows"))
