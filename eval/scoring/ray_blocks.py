@@ -87,7 +87,10 @@ def ray_cluster(workers: AsksForCluster) -> Iterator[Any]:
             **({} if address else shape),
         )
     except ConnectionError as error:
-        raise ConfigError(f"ray: no cluster answers, got {error} for {address}; start one or give another") from error
+        raise ConfigError(
+            f"ray: no cluster answers, got {error} for {address}; start one or give another, and its token "
+            "(RAY_AUTH_TOKEN) if it asks for one"
+        ) from error
     try:
         yield ray
     finally:

@@ -13,6 +13,7 @@ import dataclasses
 import math
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Mapping
@@ -173,7 +174,8 @@ def run_on_ray(
     """Serve by replicas on a Ray cluster until SIGINT or SIGTERM; the address is printed once connections are taken.
 
     Raises:
-        ConfigError: Ray is not installed, no cluster answers, or several machines without `frame_cache`.
+        ConfigError: Ray is not installed, no cluster answers or it serves a verifier already, or several machines
+            without `frame_cache`.
         ReplicasError: Ray could not start the replicas.
     """
     serve = optional_package("ray.serve", "--engine ray")
@@ -189,6 +191,12 @@ def run_on_ray(
             for number in (signal.SIGINT, signal.SIGTERM):  # now, as Ray has just set handlers of its own
                 signal.signal(number, lambda *_: stop.set())
             serve.start(http_options={"host": host, "port": port})
+            host, port = _listening(host, port)
+            if APP in serve.status().applications:
+                raise ConfigError(
+                    f"--engine ray: a cluster serves one verifier, got the application {APP!r} there already; end it "
+                    "first, or name another cluster"
+                )
             try:
                 _start(serve, application)
                 print(f"serving {there} by {replicas.number} replicas on http://{host}:{port}", flush=True)
@@ -199,9 +207,27 @@ def run_on_ray(
                     serve.shutdown()
 
 
+def _listening(host: str, port: int) -> tuple[str, int]:
+    """Where Ray's proxy takes connections: where other applications have had it started already, if there are any."""
+    from ray.serve.context import _get_global_client  # nothing public says it
+
+    options = _get_global_client().http_config
+    if (options.host, options.port) != (host, port):
+        print(
+            f"note: Ray Serve of this cluster listens on {options.host}:{options.port} already, not on {host}:{port}",
+            file=sys.stderr,
+            flush=True,
+        )
+    return options.host, options.port
+
+
 def _start(serve: Any, application: Any) -> None:
+    from ray.serve.exceptions import RayServeException
+
     try:
         serve.run(application, name=APP, route_prefix="/")
+    except RayServeException as error:  # another application has our place
+        raise ReplicasError(f"--engine ray: {str(error).strip().rpartition(chr(10))[2]}") from None
     except RuntimeError:
         states = serve.status().applications[APP].deployments.values()
         said = [state.message.strip().rpartition("\n")[2] for state in states]  # the error itself, below its traceback

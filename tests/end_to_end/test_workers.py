@@ -60,16 +60,16 @@ def cmdline(pid: int) -> bytes:
         return b""
 
 
-def started(place: Path, kind: str, *flags: str, media: str = "media") -> Started:
+def started(place: Path, kind: str, *flags: str, media: str = "media", log: str = "") -> Started:
     """The command, which has not said yet that it serves."""
     words = [sys.executable, "-m", "proofreel.cli", "serve", str(VERIFIER), "--device", "cpu", *KINDS[kind], *flags]
     words += ["--media-root", str(place / media), *(["--port", str(free_port())] if kind == "ray" else [])]
     environment = os.environ | {"TMPDIR": str(place / "temporary"), "OMP_NUM_THREADS": "1"}
     environment["RAY_TMPDIR"] = tempfile.gettempdir()  # a longer name is too long for its sockets
-    log = place / f"{kind}.log"
-    with log.open("w") as errors:
+    file = place / f"{log or kind}.log"
+    with file.open("w") as errors:
         process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
-    return Started(kind, process, log)
+    return Started(kind, process, file)
 
 
 @pytest.fixture(scope="module", params=["workers", pytest.param("ray", marks=pytest.mark.nightly)])
@@ -208,3 +208,49 @@ def test_replicas_that_cannot_start_are_an_error_after_a_few_tries(place):
     (line,) = (line for line in said.splitlines() if line.startswith("error: "))
     assert line.startswith("error: --engine ray: replicas do not start, got ")
     assert "media root: not a folder" in line
+
+
+OTHER = """
+import ray, sys
+from ray import serve
+ray.init(address=sys.argv[1], log_to_driver=False)
+@serve.deployment(ray_actor_options={"num_cpus": 0.1})
+class Other:
+    def __call__(self, request):
+        return "still here"
+serve.start(http_options={"host": "127.0.0.1", "port": int(sys.argv[2])})
+serve.run(Other.bind(), name="other", route_prefix="/other")
+"""
+
+
+@pytest.mark.nightly
+def test_other_applications_of_a_cluster_stay_and_the_address_is_the_one_they_have(place, monkeypatch):
+    port, http = free_port(), free_port()
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "ab" * 32)
+    environment = os.environ | {"RAY_TMPDIR": tempfile.gettempdir(), "TMPDIR": str(place / "temporary")}
+    ray = [sys.executable, "-m", "ray.scripts.scripts"]
+    start = [*ray, "start", "--head", "--port", str(port), "--num-cpus", "6", "--include-dashboard", "false"]
+    start += ["--object-store-memory", str(200 * 2**20), "--disable-usage-stats"]
+    subprocess.run(start, check=True, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        subprocess.run([sys.executable, "-c", OTHER, f"127.0.0.1:{port}", str(http)], check=True, env=environment)
+        flags = ["--ray-address", f"127.0.0.1:{port}", "--frame-cache", str(place / "frames")]
+        running = started(place, "ray", *flags)
+        assert running.process.stdout is not None
+        line = running.process.stdout.readline()
+        assert line.split()[-1] == f"http://127.0.0.1:{http}", running.log.read_text()
+        assert f"listens on 127.0.0.1:{http} already" in running.log.read_text()
+        with Client(f"http://127.0.0.1:{http}") as client:
+            assert client.score(CLAIMS[:1], CLIP)[0].error is None
+        second = started(place, "ray", *flags, log="second")
+        assert second.process.wait(300) == 1
+        assert "got the application 'proofreel' there already" in second.log.read_text().splitlines()[-1]
+        with Client(f"http://127.0.0.1:{http}") as client:
+            assert client.score(CLAIMS[:1], CLIP)[0].error is None
+        running.process.terminate()
+        assert running.process.wait(120) == 0, running.log.read_text()
+        assert httpx.get(f"http://127.0.0.1:{http}/other", timeout=60).text == "still here"
+        assert httpx.get(f"http://127.0.0.1:{http}/health", timeout=60).status_code == 404
+    finally:
+        subprocess.run([*ray, "stop", "--force"], check=False, env=environment, stdout=subprocess.DEVNULL)
