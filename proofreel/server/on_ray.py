@@ -211,14 +211,12 @@ def _listening(host: str, port: int) -> tuple[str, int]:
     """Where Ray's proxy takes connections: where other applications have had it started already, if there are any."""
     from ray.serve.context import _get_global_client  # nothing public says it
 
-    options = _get_global_client().http_config
-    if (options.host, options.port) != (host, port):
-        print(
-            f"note: Ray Serve of this cluster listens on {options.host}:{options.port} already, not on {host}:{port}",
-            file=sys.stderr,
-            flush=True,
-        )
-    return options.host, options.port
+    client = _get_global_client()
+    there = (host, port) if client is None else (client.http_config.host or host, client.http_config.port)
+    if there != (host, port):
+        already = f"{there[0]}:{there[1]} already, not on {host}:{port}"
+        print(f"note: Ray Serve of this cluster listens on {already}", file=sys.stderr, flush=True)
+    return there
 
 
 def _start(serve: Any, application: Any) -> None:

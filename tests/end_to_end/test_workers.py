@@ -231,12 +231,15 @@ def test_other_applications_of_a_cluster_stay_and_the_address_is_the_one_they_ha
     environment = os.environ | {"RAY_TMPDIR": tempfile.gettempdir(), "TMPDIR": str(place / "temporary")}
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
     start = [*ray, "start", "--head", "--port", str(port), "--num-cpus", "6", "--include-dashboard", "false"]
-    start += ["--object-store-memory", str(200 * 2**20), "--disable-usage-stats"]
-    subprocess.run(start, check=True, env=environment, stdout=subprocess.DEVNULL)
+    start += ["--object-store-memory", str(200 * 2**20), "--disable-usage-stats", "--block"]
+    log = place / "cluster.log"
+    with log.open("w") as said:
+        cluster = subprocess.Popen(start, env=environment, stdout=said, stderr=subprocess.STDOUT)
     try:
+        until(lambda: "Ray runtime started" in log.read_text() or cluster.poll() is not None)
         subprocess.run([sys.executable, "-c", OTHER, f"127.0.0.1:{port}", str(http)], check=True, env=environment)
         flags = ["--ray-address", f"127.0.0.1:{port}", "--frame-cache", str(place / "frames")]
-        running = started(place, "ray", *flags)
+        running = started(place, "ray", *flags, log="first")
         assert running.process.stdout is not None
         line = running.process.stdout.readline()
         assert line.split()[-1] == f"http://127.0.0.1:{http}", running.log.read_text()
@@ -253,4 +256,5 @@ def test_other_applications_of_a_cluster_stay_and_the_address_is_the_one_they_ha
         assert httpx.get(f"http://127.0.0.1:{http}/other", timeout=60).text == "still here"
         assert httpx.get(f"http://127.0.0.1:{http}/health", timeout=60).status_code == 404
     finally:
-        subprocess.run([*ray, "stop", "--force"], check=False, env=environment, stdout=subprocess.DEVNULL)
+        cluster.terminate()  # and with it what it started; `ray stop` would end every cluster of this machine
+        cluster.wait(60)
