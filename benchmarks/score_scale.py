@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             lines.append(f"| {n:,} | {n_processes} | {' | '.join(_row(n, n_processes, sides))} |")
             print(lines[-1], flush=True)
     about = (__doc__ or "").partition(".md\n\n")[2].strip()
-    made = f"`{command()}`; {made_on(began, ('pyarrow',))}"
+    made = f"`{command().replace(str(args.other), 'CHECKOUT')}`; {made_on(began, ('pyarrow',))}"
     publish(["# Many claims", "", about, "", *lines, "", made], args.out)
     return 0
 

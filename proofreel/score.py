@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _claims(args: argparse.Namespace) -> ClaimStore:
     """The claims on disk beside the output, read by whichever process comes first."""
-    from proofreel.core import MediaError, RowError, own_version
+    from proofreel.core import MediaError, RowError, own_version, source_digest
     from proofreel.data_prep.exports import format_of, rows_sha256, stream_claims
     from proofreel.eval.scoring import blocks_folder, store_claims
 
@@ -148,7 +148,7 @@ def _claims(args: argparse.Namespace) -> ClaimStore:
     key = {name: str(value) for name, value in options.items()} | {
         "rows_sha256": args.rows_sha256,
         "format": format,
-        "transcripts": _sha256_of_all(args.transcripts),
+        "transcripts": None if args.transcripts is None else source_digest(args.transcripts),
         "prompts": [prompt.sha256 for prompt in prompts],
         "version": own_version(),
     }
@@ -160,14 +160,6 @@ def _claims(args: argparse.Namespace) -> ClaimStore:
         progress=not args.quiet,
         tell=_tell,
     )
-
-
-def _sha256_of_all(path: Path | None) -> list[str]:
-    """Of a file, or of all files of a folder."""
-    from proofreel.core import sha256_of
-
-    files = [] if path is None else [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file())
-    return [sha256_of(file) for file in files]
 
 
 def _predictions(out: Path) -> Path:

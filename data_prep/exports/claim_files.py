@@ -165,8 +165,8 @@ def stream_claims(
         read = partial(importer.read, path, _options(importer, given))
     else:
         raise ConfigError(f"format: is unknown, got {format!r}; use one of {claim_formats()}")
-    checked = partial(map, partial(_checked, media_root=None if inside is None else Path(inside)))
-    return ClaimStream(lambda: checked(read()), format, unused)
+    check = partial(_checked, media_root=None if inside is None else Path(inside))
+    return ClaimStream(lambda: map(check, read()), format, unused)
 
 
 def _plain_rows(path: Path, options: Any) -> Iterator[Row | Rejected]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import core
-from ...core import ConfigError, RowError, sha256_of
+from ...core import ConfigError, RowError, sha256_of, source_digest
 from ..dataset import MANIFEST, SCHEMA_VERSION, CardStatistics, read_manifest, write_card, write_folds
 from ..importers import Rejected
 from ..language import LanguageModel
@@ -47,7 +47,6 @@ from .sources import (
     import_shard,
     import_sources,
     other_files,
-    source_digest,
     source_entries,
     source_files,
 )

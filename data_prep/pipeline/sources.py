@@ -6,7 +6,6 @@ Media paths become relative to one root.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +21,6 @@ from ...core import (
     Evidence,
     VideoSegment,
     is_address,
-    sha256_of,
     with_media_paths,
 )
 from ..importers import IMPORTERS, Rejected, Row
@@ -118,15 +116,6 @@ def other_files(config: BuildConfig, is_read: Callable[[int], bool] = lambda num
     }
     files = {str(path) for path in beside if path.exists()}
     return sorted(files if config.negatives.word_groups is None else {*files, config.negatives.word_groups})
-
-
-def source_digest(path: Path, suffixes: tuple[str, ...] = ("",)) -> str:
-    """SHA-256 of a file; of a folder, over the names and digests of the files in it that end so."""
-    if path.is_file():
-        return sha256_of(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(suffixes))
-    names = "".join(f"{file.relative_to(path).as_posix()} {sha256_of(file)}\n" for file in files)
-    return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -18,19 +18,12 @@ from ...models.decision import (
 )
 from .base import CELLS_AT_ONCE, BinGaps, DrawnRows, Floats, Hub, Metric, MetricRows, Resamples, checked
 from .calibration_error import N_BINS, bin_index, brier, ece_event, ece_top_label, nll, noise_floor, reliability_bins
-from .catalogue import (
-    METRICS,
-    always_yes,
-    decision_metrics,
-    definition,
-    definitions,
-    headline,
-    probability_metrics,
-)
+from .catalogue import METRICS, definition, definitions
 from .columns import COVERAGE, metric_rows, summed_columns, values_of_sums
 from .draws import WeightedMetric, auc_draws, aurc_draws, ece_draws, weighted_draws
 from .ranking import average_precision, cumulative_counts, roc_auc
 from .selective import accuracy_at_coverage, augrc, aurc, confidence_of, coverage_at_risk, e_aurc, risk_coverage
+from .values import always_yes, decision_metrics, headline, probability_metrics
 
 __all__ = [
     "CELLS_AT_ONCE",

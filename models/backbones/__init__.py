@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         vision_config,
         vision_layout,
     )
-    from .hub import download
     from .load import (
         load_backbone,
         load_processor,
@@ -54,7 +53,6 @@ __all__ = [
     "backbones_table",
     "check_safetensors",
     "check_settings",
-    "download",
     "forward_operations",
     "is_plain_name",
     "keep_float32_masters",

@@ -17,12 +17,11 @@ import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoProcessor, AutoTokenizer
 
-from ...core import DirectoryError, require, sha256_of
+from ...core import DirectoryError, download, require, sha256_of
 from ..engine import Head, all_towers, use_prefix_split, use_windows
 from ..inputs import LabelWords, template_of
 from .base import Backbone
 from .families import backbone_for
-from .hub import download
 from .safety import check_safetensors, check_settings
 from .score_head import score_start
 

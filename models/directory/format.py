@@ -36,6 +36,7 @@ from ...core import (
     Label,
     MediaError,
     Prompt,
+    download,
     from_mapping,
     is_address,
     local_folder,
@@ -44,7 +45,7 @@ from ...core import (
     sha256_of,
 )
 from ...data_prep.media import FrameSampling
-from ..backbones import check_safetensors, check_settings, download, is_plain_name, read_json
+from ..backbones import check_safetensors, check_settings, is_plain_name, read_json
 from ..engine import HEADS
 from ..inputs import ChatTurns, PositionRule, TimeRule, Windowing
 

@@ -15,6 +15,7 @@ from .command_line import CommandParser, nearest, shipped_configs, shipped_line,
 from .config import expanded, from_mapping, load_config, read_yaml
 from .errors import CalibrationError, ConfigError, DirectoryError, MediaError, ModelInputError, ProofreelError, RowError
 from .extras import EXTRAS, is_installed, optional_package, own_version, pip_line, require
+from .hub import download
 from .launcher import launched_as
 from .lazy import on_first_use
 from .next_command import RUNS_COMMANDS, folder_beside, say_next
@@ -65,7 +66,7 @@ from .remote import (
 from .remote_outputs import folder_here, place, written_to
 from .schemas import schema_problem
 from .spans import Span, complement, draw_apart, is_seconds, merged, overlap_s, total_s, without
-from .storage import DamagedEntryError, EntryStore, seal, sha256_of, sharded, unseal, write_whole
+from .storage import DamagedEntryError, EntryStore, seal, sha256_of, sharded, source_digest, unseal, write_whole
 
 __all__ = [
     "EVIDENCE_KINDS",
@@ -111,6 +112,7 @@ __all__ = [
     "allow_remote",
     "cited_sentences",
     "complement",
+    "download",
     "draw_apart",
     "evidence_from_dict",
     "evidence_key",
@@ -156,6 +158,7 @@ __all__ = [
     "shipped_line",
     "show_evidence_with",
     "shown_address",
+    "source_digest",
     "span_problems",
     "text_part",
     "total_s",

@@ -218,3 +218,12 @@ def sha256_of(path: str | Path) -> str:
     """SHA-256 of a file, in hex."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def source_digest(path: Path, suffixes: tuple[str, ...] = ("",)) -> str:
+    """SHA-256 of a file; of a folder, over the names and digests of the files in it that end so."""
+    if path.is_file():
+        return sha256_of(path)
+    files = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(suffixes))
+    names = "".join(f"{file.relative_to(path).as_posix()} {sha256_of(file)}\n" for file in files)
+    return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()

@@ -141,7 +141,7 @@ def test_what_one_was_sent_the_other_finds_and_all_count_together(server):
 
 def test_each_takes_connections_that_the_other_leaves(server):
     if server.kind == "ray":
-        return  # its proxy takes them
+        pytest.skip("a proxy of Ray takes the connections")
     evidence = [{"kind": "video", "path": "a.mp4", "start_s": 0.0, "end_s": 2.0}]
     first, second = server.pids()
     for stopped in (first, second):

@@ -25,7 +25,7 @@ from proofreel.eval.metrics.calibration_error import (
     smooth_ece_at,
     spiegelhalter,
 )
-from proofreel.eval.metrics.catalogue import probability_metrics
+from proofreel.eval.metrics.values import probability_metrics
 
 NAN = math.nan
 ALL = [

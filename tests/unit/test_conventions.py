@@ -12,11 +12,12 @@ from sklearn.metrics import accuracy_score, balanced_accuracy_score, f1_score, r
 from proofreel.core.errors import RowError
 from proofreel.eval.conflicts import formulas
 from proofreel.eval.facts import formulas as fact_formulas
-from proofreel.eval.metrics.catalogue import METRICS, always_yes, definition, definitions
+from proofreel.eval.metrics.catalogue import METRICS, definition, definitions
 from proofreel.eval.metrics.defined import (
     PUBLISHED,
     published_markdown,
 )
+from proofreel.eval.metrics.values import always_yes
 from proofreel.eval.scores import cgbench, murgat
 from proofreel.eval.uncertainty.headline import headline_names
 from proofreel.models.decision import counts as decisions
