@@ -97,7 +97,8 @@ class Serving:
         while thread.is_alive():
             thread.join(_TICK_S)
             if self.server.started and not waiting:
-                self._bound.listen(_WAITING)  # uvicorn has set its own number
+                with suppress(OSError):  # stopped already, and closed
+                    self._bound.listen(_WAITING)  # uvicorn has set its own number
                 waiting = True
             app = self._service.app
             if app.draining and (not app.in_flight or time.monotonic() > self._drain_until):

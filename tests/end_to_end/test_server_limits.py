@@ -339,6 +339,16 @@ def test_a_second_signal_does_not_wait_for_what_is_in_progress(tmp_path):
         assert isinstance(lost, httpx.TransportError) or (lost is None and first.result().status_code == 500)
 
 
+def test_a_server_stopped_before_its_socket_was_widened_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("proofreel.server.launch._TICK_S", 3.0)  # it looks after uvicorn has closed the socket
+    with serving(None, tmp_path / "cache") as server:
+        server.serving.stop()
+        server.serving.stop()
+        until(lambda: server.serving._bound.fileno() == -1)
+        server.thread.join(300)
+        assert not server.thread.is_alive()
+
+
 def start(tmp_path, *flags):
     """The command itself, and its address."""
     words = ["-m", "proofreel.cli", "serve", str(VERIFIER), "--port", "0", "--device", "cpu"]
